@@ -142,8 +142,8 @@ Send = Callable[[Any], None]  # sends one message
 #     decode()                 bytes to a message                           section 2
 #     Server.handle()          which kind of message, which era             section 9
 #       Context._admit()       checks the request                            section 7
-#         _resolve()           finds the method's function, checks params
-#         _submit()            gives _perform() to the transport's `start`
+#         _submit()            finds the method's function, checks params, and
+#                              gives _perform() to the transport's `start`
 #       Context._perform()     on the thread that `start` chose; never fails
 #         _result()            runs the method
 #           serve_*()          one for each method                          section 10
@@ -195,29 +195,28 @@ Send = Callable[[Any], None]  # sends one message
 # sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
-# Every difference between two revisions is a row of a table. Code outside the tables
-# names no date, and compares revisions by their position in REVISIONS. These columns
-# are in several tables:
+# Every difference between two revisions is a row of a table; other code names no date.
+# These columns are in several tables:
 #
-#     since, until  the first and the last revision that have it; no `until`: the newest
-#     deprecated    the revision that advises against it; it is still served
+#     since, until  the first and the last revision that have it
+#     deprecated    the revision that advises against it
 #     way           ">" if clients send it, "<" if servers send it
 #     capability    the receiver of a request, or the sender of a notification, must
 #                   declare it
 
-# Short names of the revisions, from R1, the oldest, so that a row fits on a line.
+# The revisions by their short names, from R1, the oldest.
 _SHORT: dict[str, str] = {}
 
 
-def read_table(name: str, source: str) -> dict[Any, Any]:
-    """Parse a table: return its rows, each a namedtuple, by their first cells.
+def read_table(source: str) -> dict[Any, Any]:
+    """Return the rows of a table, each a namedtuple, by their first cells.
 
-    The first line names the columns. Two or more spaces separate cells; `-` is an empty
-    cell; R1, R2, ... become dates.
+    Two or more spaces separate cells; `-` is an empty cell; R1, R2, ... become dates.
     """
     head, *lines = source.strip().splitlines()
     columns = head.split()
-    make_row: Any = namedtuple(name, columns, defaults=[""] * len(columns))  # type: ignore
+    empty = [""] * len(columns)
+    make_row: Any = namedtuple("Row", columns, defaults=empty)  # type: ignore
     words: dict[str, Any] = {"-": "", "yes": True, "no": False, **_SHORT}
     table = {}
     for line in lines:
@@ -229,19 +228,15 @@ def read_table(name: str, source: str) -> dict[Any, Any]:
     return table
 
 
-# To add a revision: a row on top, then `since` and `until` in the rows that change. The
-# era says where a client declares itself: in each request, or in `initialize`.
-REVISIONS = read_table(
-    "Revision",
-    """
+# To add a revision: a row on top, then `since` and `until` in the rows that change.
+REVISIONS = read_table("""
     date        era
     2026-07-28  modern
     2025-11-25  legacy
     2025-06-18  legacy
     2025-03-26  legacy
     2024-11-05  legacy
-""",
-)
+""")
 for _number, _date in enumerate(reversed(REVISIONS), 1):
     _SHORT[f"R{_number}"] = _date
 R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
@@ -250,9 +245,7 @@ R2 = _SHORT["R2"]  # the only one with batches; HTTP without the header means it
 # (section 10). `asks`: its handler may ask the client (basic/patterns/mrtr §Supported
 # Requests); `cacheable`: its result has caching hints (server/utilities/caching);
 # `mirrored`: the param that HTTP repeats in Mcp-Name.
-METHODS = read_table(
-    "Method",
-    """
+METHODS = read_table("""
     name                      way  since  until  deprecated  asks  cacheable  mirrored  capability
     server/discover           >    R5     -      -           no    yes        -         -
     tools/list                >    R1     -      -           no    yes        -         tools
@@ -272,26 +265,21 @@ METHODS = read_table(
     elicitation/create        <    R3     -      -           no    no         -         elicitation
     sampling/createMessage    <    R1     -      R5          no    no         -         sampling
     roots/list                <    R1     -      R5          no    no         -         roots
-""",
-)
+""")
 
-# To add a list: a row. `member` of its result has the definitions; `item` is the name of
-# one in `fields` of FEATURES.
-LISTS = read_table(
-    "List",
-    """
+# `member` of a list's result has the definitions; `item` is their kind in FEATURES.
+LISTS = read_table("""
     name                      member             item
     tools/list                tools              tool
     resources/list            resources          resource
     resources/templates/list  resourceTemplates  template
     prompts/list              prompts            prompt
-""",
-)
+""")
 
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# The kinds of params: a type, some types, or a list of choices. `?`: None is possible.
+# The kinds of params; `?`: may be null.
 _KINDS_OF_PARAMS: Message = {
     "str": str,
     "dict": dict,
@@ -300,7 +288,6 @@ _KINDS_OF_PARAMS: Message = {
     "level": LOG_LEVELS,
     "level?": [None, *LOG_LEVELS],
 }
-# To check another param: a word, or a row.
 _PARAMS = """
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
@@ -320,11 +307,9 @@ for _row in _PARAMS.strip().splitlines():
         PARAMS.setdefault(_method, {})[_name] = _KINDS_OF_PARAMS[_kind]
 RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
 
-# The reserved keys of `_meta` (basic/index §_meta), those of requests with the kinds of
-# their values. To add a key: a row, and its name below.
-META = read_table(
-    "Meta",
-    """
+# The reserved keys of `_meta`: basic/index §_meta. To add a key: a row, and its name
+# below.
+META = read_table("""
     key                                         way  since  until  kind
     io.modelcontextprotocol/protocolVersion     >    R5     -      str
     io.modelcontextprotocol/clientCapabilities  >    R5     -      dict
@@ -332,8 +317,7 @@ META = read_table(
     io.modelcontextprotocol/logLevel            >    R5     -      level?
     io.modelcontextprotocol/subscriptionId      <    R5     -      -
     io.modelcontextprotocol/serverInfo          <    R5     -      -
-""",
-)
+""")
 (
     META_VERSION,
     META_CAPABILITIES,
@@ -343,36 +327,28 @@ META = read_table(
     META_SERVER,
 ) = META
 
-# To add a notification: a row. A server sends it with Context.notify, Server.notify or
-# Server.changed. `filter` is the member of a subscription's filter that asks for it.
-_NOTIFICATIONS = read_table(
-    "Notification",
-    """
-    name                        way  since  until  deprecated  capability  filter
-    cancelled                   <>   R1     -      -           -           -
-    progress                    <>   R1     -      -           -           -
-    message                     <    R1     -      R5          logging     -
-    tools/list_changed          <    R1     -      -           tools       toolsListChanged
-    prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
-    resources/list_changed      <    R1     -      -           resources   resourcesListChanged
-    resources/updated           <    R1     -      -           resources   resourceSubscriptions
-    subscriptions/acknowledged  <    R5     -      -           -           -
-    elicitation/complete        <    R4     R4     -           -           -
-    initialized                 >    R1     R4     -           -           -
-    roots/list_changed          >    R1     R4     -           roots       -
-""",
-)
-NOTIFICATIONS = {f"notifications/{name}": row for name, row in _NOTIFICATIONS.items()}
+# `filter` is the member of a subscription's filter that asks for a notification.
+NOTIFICATIONS = read_table("""
+    name                                      way  since  until  deprecated  capability  filter
+    notifications/cancelled                   <>   R1     -      -           -           -
+    notifications/progress                    <>   R1     -      -           -           -
+    notifications/message                     <    R1     -      R5          logging     -
+    notifications/tools/list_changed          <    R1     -      -           tools       toolsListChanged
+    notifications/prompts/list_changed        <    R1     -      -           prompts     promptsListChanged
+    notifications/resources/list_changed      <    R1     -      -           resources   resourcesListChanged
+    notifications/resources/updated           <    R1     -      -           resources   resourceSubscriptions
+    notifications/subscriptions/acknowledged  <    R5     -      -           -           -
+    notifications/elicitation/complete        <    R4     R4     -           -           -
+    notifications/initialized                 >    R1     R4     -           -           -
+    notifications/roots/list_changed          >    R1     R4     -           roots       -
+""")
 UPDATED = "notifications/resources/updated"
-# The notifications of changes, which Server.changed() sends.
+# Server.changed() sends these.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `rules.has("its name")` where it matters. For
-# members that are only added or removed, `fields` is enough: "kind.member" or
-# "*.member" (see downgrade() in section 6).
-FEATURES = read_table(
-    "Feature",
-    """
+# To add another difference: a row, and `rules.has("its name")` where it matters. If it
+# only adds members, name them in `fields` (see downgrade() in section 6).
+FEATURES = read_table("""
     name                    since  until  deprecated  fields
     caching hints           R5     -      -           result.ttlMs result.cacheScope
     result types            R5     -      -           result.resultType
@@ -392,13 +368,9 @@ FEATURES = read_table(
     completions capability  R2     -      -           capabilities.completions
     batches                 R2     R2
     null id in errors       R1     R3
-""",
-)
-# Differences that this file need not read: they follow from another row or from the
-# transport, or an older client ignores them.
-DIFFERENCES = read_table(
-    "Feature",
-    """
+""")
+# More differences, for clients and tests.
+DIFFERENCES = read_table("""
     name                    since  until  deprecated  fields
     header mirroring        R5
     elicitation ids         R4     R4
@@ -409,30 +381,23 @@ DIFFERENCES = read_table(
     progress messages       R2
     streamable sessions     R2     R4
     HTTP+SSE                R1     R1     R2
-""",
-)
+""")
 
-# To add a type of content: a row, and its members in _MEMBER_SCHEMAS (section 6). All
-# types may have `_meta` and annotations. (server/tools §Tool Result)
-BLOCKS = read_table(
-    "Block",
-    """
+# Types of content: server/tools §Tool Result. To add one: a row, and its members in
+# _MEMBER_SCHEMAS (section 6).
+BLOCKS = read_table("""
     type           since  until  required       optional
     text           R1     -      text           -
     image          R1     -      data mimeType  -
     audio          R2     -      data mimeType  -
     resource       R1     -      resource       -
     resource_link  R3     -      uri name       title description mimeType size icons
-""",
-)
+""")
 
-# To add an error: a row, and its name below. Every revision understands every code, but
-# each sends only its own (basic/index §Error Codes). Choose your own codes outside the
-# reserved range, -32768 to -32000. `status` is the HTTP status, if no handler has
-# started.
-ERRORS = read_table(
-    "Error",
-    """
+# To add an error: a row, and its name below. A revision sends only its own codes
+# (basic/index §Error Codes). Choose yours outside the reserved range, -32768 to -32000.
+# `status` is the HTTP status, if no handler has started.
+ERRORS = read_table("""
     code    name                             since  until  status  sent
     -32700  ParseError                       R1     -      400     by a transport: not JSON
     -32600  InvalidRequest                   R1     -      400     JSON, but not a request
@@ -444,8 +409,7 @@ ERRORS = read_table(
     -32022  UnsupportedProtocolVersion       R5     -      400     `_meta` names another one
     -32002  ResourceNotFound                 R1     R4     400     no such resource (now -32602)
     -32042  URLElicitationRequired           R4     R4     400     visit these pages, then retry
-""",
-)
+""")
 (
     PARSE_ERROR,
     INVALID_REQUEST,
@@ -459,18 +423,6 @@ ERRORS = read_table(
     URL_REQUIRED,
 ) = ERRORS
 
-# Wrong names from LSP and tutorials, and the right ones. A notification is understood;
-# a request gets an error that names the right method.
-_MISNAMED = """
-    $/cancelRequest  notifications/cancelled
-    $/progress       notifications/progress
-    initialized      notifications/initialized
-    resources/get    resources/read
-    prompts/read     prompts/get
-    tools/execute    tools/call
-"""
-MISNAMED = dict(re.findall(r"(\S+) +(\S+)", _MISNAMED))
-
 
 class Rules:
     """The tables of one revision: see rules()."""
@@ -478,51 +430,38 @@ class Rules:
     def __init__(self, version: str) -> None:
         self.version = version
         self.modern = REVISIONS[version].era == "modern"
-        order = list(REVISIONS)  # the newest first
-        here = order.index(version)
 
         def served(table: dict[Any, Any]) -> set[Any]:
-            keys = set()
-            for key, row in table.items():
-                last = order.index(row.until or order[0])
-                if last <= here <= order.index(row.since):
-                    keys.add(key)
-            return keys
+            return {
+                key
+                for key, row in table.items()
+                if row.since <= version <= (row.until or version)
+            }
 
-        # The keys of the tables: names, or codes.
         self.methods = served(METHODS)
         self.notifications = served(NOTIFICATIONS)
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
         self.blocks = served(BLOCKS)
-        # The kinds of a request's `_meta`.
+        keys = served(META)
         self.meta: Message = {
-            key: _KINDS_OF_PARAMS[META[key].kind]
-            for key in served(META)
-            if META[key].way == ">"
+            key: _KINDS_OF_PARAMS[row.kind]
+            for key, row in META.items()
+            if key in keys and row.way == ">"
         }
 
-        # The `fields` that this revision lacks, as "kind.member".
+        # The `fields` that this revision lacks.
         self.hidden: set[str] = set()
         for row in FEATURES.values():
             if row.name not in self.features:
                 self.hidden.update(row.fields.split())
-        # True if a result may contain something that this revision lacks.
-        self.reduces = self.hidden or len(self.blocks) < len(BLOCKS)
-        # True if this concerns more than the result's own members.
-        self.is_nested = len(self.blocks) < len(BLOCKS) or any(
-            not name.startswith("result.") for name in self.hidden
-        )
 
     def has(self, feature: str) -> bool:
-        """Tell whether this revision has a feature. KeyError: it is not in FEATURES."""
+        """Tell whether this revision has a feature."""
         return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
-        """Tell whether a notification may be sent in this revision.
-
-        A name in no table belongs to an extension, and may be sent in every revision.
-        """
+        """Tell whether this revision has a notification, or it is an extension's."""
         return method not in NOTIFICATIONS or method in self.notifications
 
 
@@ -530,7 +469,7 @@ rules = cache(Rules)
 
 
 def versions(era: str = "") -> list[str]:
-    """List the revisions of an era, or all that are served, newest first."""
+    """List the revisions of an era, or all, newest first."""
     return [row.date for row in REVISIONS.values() if era in ("", row.era)]
 
 
@@ -538,34 +477,26 @@ _MODERN = versions("modern")
 
 
 def meta_for(version: str, given: Message | None = None) -> Message:
-    """Make the `_meta` of a request: `given`, as far as the revision has its keys, and
-    the keys that are required."""
+    """Make the `_meta` of a request: the required keys, and those of `given` that the
+    revision has."""
     kinds = rules(version).meta
     meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
-    for key, value in (given or {}).items():
-        if key in kinds or key not in META:
-            meta[key] = value
-    if META_VERSION in kinds:
-        meta[META_VERSION] = version
-    return meta
+    meta.update(given or {})
+    meta[META_VERSION] = version
+    return {key: meta[key] for key in meta if key in kinds or key not in META}
 
 
 # ======== 2. Messages and errors ======================================================
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
-# \u escapes: safe under any code page, and no reader takes U+2028 for the end of a line.
+# \u escapes: under any code page, and no reader takes U+2028 for the end of a line.
 #
-# Every incoming message has limits:
+# Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
+# and sixty in memory), depth (the decoder calls itself for nested arrays), and the
+# length of its id. Input that is not JSON is refused with -32700; JSON that is not a
+# message, with -32600. The next message is served.
 #
-#     in bytes     MAX_MESSAGE_BYTES; over HTTP, MAX_BODY_BYTES
-#     in values    MAX_VALUES: `[],` takes three bytes on the wire, and sixty in memory
-#     in depth     MAX_DEPTH: the decoder calls itself for each array in an array
-#     in its id    MAX_ID_LENGTH
-#
-# Input that is not JSON is refused with -32700; JSON that is not a message, with
-# -32600. Either way, the next message is served.
-#
-# Errors are exceptions. An RpcError is sent as it is; handlers raise the other classes
-# here, and section 7 says what each becomes.
+# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
+# become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -586,13 +517,12 @@ class RpcError(Exception):
         if not isinstance(code, int):
             raise TypeError(f"RpcError(code, message): {code!r:.99} is not a code")
         name = ERRORS[code].name if code in ERRORS else "error"
-        super().__init__(message or name)
+        super().__init__(code, message or name, data)  # for pickle
         self.code = code
         self.data = data
 
-    def __reduce__(self) -> Any:
-        """Let pickle and copy rebuild the error from its parts."""
-        return type(self), (self.code, str(self), self.data)
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class NotFound(Exception):
@@ -633,7 +563,6 @@ def drop(message: Any) -> None:
 
 # ---- bytes
 def _refuse(found: Any) -> None:
-    """Refuse NaN, Infinity, and values without a JSON form."""
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
@@ -645,7 +574,7 @@ _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
 
 
 def check_size(data: bytes) -> None:
-    """Refuse JSON that is nested too deeply, or has too many values; ValueError.
+    """Check the depth of JSON and the number of its values; ValueError: too large.
 
     This comes before decoding, which takes twenty times the memory.
     """
@@ -673,7 +602,7 @@ def check_size(data: bytes) -> None:
 
 
 def decode(data: bytes) -> Any:
-    """Return the JSON value in UTF-8 `data`, or raise RpcError with PARSE_ERROR."""
+    """Decode JSON in UTF-8; RpcError with PARSE_ERROR: it is malformed or too large."""
     try:
         if len(data) > MAX_MESSAGE_BYTES:
             raise ValueError(f"the message is larger than {MAX_MESSAGE_BYTES} bytes")
@@ -683,8 +612,8 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
-# In the output of encode(): a backslash or a pair of surrogates, as group 1; or else a
-# lone surrogate, which os.fsdecode() makes, and many readers refuse.
+# In JSON: a backslash or a pair of surrogates, as group 1; or else a lone surrogate,
+# which os.fsdecode() makes, and many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
 
@@ -716,7 +645,7 @@ def from_base64(source: str) -> bytes:
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value, in hexadecimal; ValueError: not JSON."""
+    """Return the SHA-256 of a JSON value; ValueError: not JSON."""
     import hashlib
 
     canonical = json.dumps(value, sort_keys=True, default=_refuse)
@@ -736,8 +665,8 @@ def is_id(value: Any) -> bool:
 def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
-    RpcError with INVALID_REQUEST: it is none of these. A malformed notification (a
-    method, no id) or response (a result or error, no method) is never answered.
+    RpcError with INVALID_REQUEST: it is a malformed request. Other malformed messages
+    are never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -761,23 +690,20 @@ def kind_of(message: Any) -> str:
 
 
 def is_request(message: Any) -> bool:
-    """Tell whether a message must be answered, if only with an error."""
+    """Tell whether a message must be answered."""
     return isinstance(message, dict) and {"id", "method"} <= message.keys()
 
 
 def error_response(error: RpcError, message: Any, null_id: bool = False) -> Message:
-    """Make an error response to a message, with the message's id, if that is valid.
-
-    Else it has no id (basic/index §Error Responses), or null if `null_id`.
-    """
-    ident = message.get("id") if isinstance(message, dict) else None
-    told = without_none(code=error.code, message=str(error), data=error.data)
-    response = {"jsonrpc": "2.0", "id": ident, "error": told}
-    if not is_id(ident):
+    """Make an error response. If the message's id is not valid, the response has none
+    (basic/index §Error Responses), or null if `null_id`."""
+    response: Message = {"jsonrpc": "2.0"}
+    if isinstance(message, dict) and is_id(message.get("id")):
+        response["id"] = message["id"]
+    elif null_id:
         response["id"] = None
-        if not null_id:
-            del response["id"]
-    return response
+    told = without_none(code=error.code, message=str(error), data=error.data)
+    return {**response, "error": told}
 
 
 # ======== 3. Logging, threads, signals, command line ==================================
@@ -958,10 +884,8 @@ def join_threads(owner: Any, seconds: float) -> None:
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    The application gets run_next(), and must call it there once for each time: `run=` is
+    `run=` gets run_next(), which that thread must call once for each time: it is
     `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
-    The thread of the request waits for the outcome. If the request is cancelled before
-    its function has begun, the function is forgotten.
 
         put         the value of `run=`; None: functions are called at once, here
         _waiting    functions that have not begun, each with the Future of its outcome
@@ -976,11 +900,11 @@ class RunHook:
     def call(self, ctx: Context, function: Func) -> Any:
         """Call a function there, wait for it, and return its result.
 
-        RpcError: it did not begin in time. CancelledError: `ctx` was cancelled first.
+        RuntimeError: it did not begin in time. CancelledError: `ctx` was cancelled.
         """
         if not self.put or threading.get_ident() in self._threads:
             return function()
-        from concurrent.futures import Future, wait
+        from concurrent.futures import Future
 
         outcome: Future[Any] = Future()
         waiting = outcome, partial(copy_context().run, function)
@@ -988,18 +912,14 @@ class RunHook:
         ctx._wake_with(outcome.cancel)
         try:
             self.put(self.run_next)
-            deadline = time.monotonic() + RUN_SECONDS
             while not outcome.done():
-                wait([outcome], 0.1)
-                if self._threads:  # another function may take as long as it likes
-                    deadline = time.monotonic() + RUN_SECONDS
-                elif time.monotonic() > deadline and outcome.cancel():
-                    _log_once(
-                        "run= did not call what it was given: does its thread run?"
-                    )
-                    raise RpcError(
-                        INTERNAL_ERROR,
-                        f"the application has not run this within {RUN_SECONDS} s",
+                with suppress(Exception):  # it is late, or cancelled
+                    outcome.exception(RUN_SECONDS)
+                # Another function may take as long as it likes.
+                if not self._threads and outcome.cancel():
+                    raise RuntimeError(
+                        f"the application has not run this within {RUN_SECONDS} s:"
+                        " does the thread of run= run?"
                     )
             return outcome.result()
         finally:
@@ -1007,7 +927,7 @@ class RunHook:
                 self._waiting.remove(waiting)
 
     def run_next(self) -> None:
-        """Run the function that has waited longest, if there is any."""
+        """Run the function that has waited longest, if any."""
         with suppress(IndexError):
             outcome, function = self._waiting.popleft()
             if not outcome.set_running_or_notify_cancel():
@@ -1023,14 +943,12 @@ class RunHook:
                 del self._threads[threading.get_ident()]
 
 
-# ---- the command line of a server; an option that is not known here is the program's own
+# ---- the command line of a server; unknown options are the program's own
 def find_place(arguments: list[str]) -> str | None:
-    """Return the [HOST:]PORT of the option `--http`; None: serve on stdio."""
+    """Return the value of the option `--http`; None: serve on stdio."""
     words = iter(arguments)
     for word in words:
         option, _, place = word.partition("=")
-        if word == "--":
-            break
         if option == "--http":
             return place or next(words, "")
     return None
@@ -1039,25 +957,21 @@ def find_place(arguments: list[str]) -> str | None:
 def usage(problem: str = "") -> typing.NoReturn:
     """Show how to start the program, and exit; with a problem, with status 2."""
     print(
-        *filter(None, [problem]),
+        f"{problem}\n"
         f"usage: {sys.argv[0]} [--http [HOST:]PORT]\n\n"
         "Serves MCP on standard input and output, or over HTTP. MCP_TRACE=FILE in the\n"
         "environment appends all messages to FILE, as JSON lines.",
-        sep="\n",
         file=sys.stderr if problem else sys.stdout,
     )
     raise SystemExit(2 if problem else 0)
 
 
 def greet(arguments: list[str]) -> None:
-    """On a terminal, say what the program waits for; SystemExit: a wrong option."""
+    """On a terminal, say what the program waits for."""
     if not os.isatty(0):
         return
-    for word in arguments:
-        if word in ("-h", "--help"):
-            usage()
-        if re.match("--(ht|host|port)", word):
-            usage(f"{word}: unknown option")
+    if {"-h", "--help"} & set(arguments):
+        usage()
     _log(
         "waiting for a client on standard input (end with Ctrl-C). To call it, run"
         f" `python3 mcp_cli.py list {sys.argv[0]}`, or serve HTTP with `--http 8000`"
@@ -1186,21 +1100,16 @@ def guard_stdio() -> list[int]:
 
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
-# must be at least 0"; a valid value has none. ValueError: the schema cannot be checked.
-# Nothing else here is needed elsewhere, and it is not about MCP: skip on first reading.
+# must be at least 0"; a valid value has none. Nothing else here is needed elsewhere,
+# and it is not about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
-# unknown keywords never make a value invalid. Another dialect, an unknown type, a bad
-# pattern, a reference that leaves the schema, and the keywords in _REFUSED are refused.
+# unknown keywords never make a value invalid. A schema that cannot be checked is
+# refused: another dialect, an unknown type, a reference that leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
-# returns its errors, each as ": reason"; every level prepends its location. For example,
-#
-#     {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}}
-#
-# becomes a check of the type and a check of the members, which calls the check of `n`.
-# For {"n": -1} that one returns ": must be at least 0", and the check of the members
-# makes this "/n: must be at least 0". A value that breaks one keyword is not checked
+# returns its errors, each as ": reason"; the checks of members and items prepend the
+# location: "/n: must be at least 0". A value that breaks one keyword is not checked
 # against the next.
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
@@ -1218,9 +1127,9 @@ def _is_decimal(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float)) or _is_decimal(value)
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    return _is_decimal(value)
 
 
 # fmt: off
@@ -1239,8 +1148,7 @@ _IS_TYPE: dict[str, Func] = {
 def _key(value: Any) -> Any:
     """Return a hashable that is equal for equal JSON values: 1 and 1.0, not 1 and true.
 
-    Numbers become bytes: a client could choose numbers with the same hash, which would
-    make a set slow.
+    Numbers become bytes: a client could choose many with the same hash, which is slow.
     """
     if isinstance(value, dict):
         return frozenset((name, _key(item)) for name, item in value.items())
@@ -1255,7 +1163,7 @@ def _key(value: Any) -> Any:
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
-    # Fractions are exact: 0.0075 is a multiple of 0.0001, though floats say otherwise.
+    # 0.0075 is a multiple of 0.0001, but not as a float.
     from fractions import Fraction
 
     return abs(value) < inf and Fraction(str(value)) % Fraction(str(of)) == 0
@@ -1307,7 +1215,7 @@ def _limit(keyword: str, limit: Any) -> Check:
     kind, test, reason = _LIMITS[keyword]
     errors = [f": {reason.format(limit)}"]
     applies = _IS_TYPE[kind]
-    test(_EMPTY[kind], limit)  # a bad limit fails now, not in a call
+    test(_EMPTY[kind], limit)  # a bad limit fails
 
     def check(value: Any) -> Errors:
         exact = limit
@@ -1328,8 +1236,8 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too: a Decimal may travel as text. A model is
-    checked by `convert` alone; its `for_results` makes the schema of results.
+    Limits hold for the converted value, too, such as a Decimal. A model is checked by
+    `convert` alone; its `for_results` makes the schema of results.
     """
 
     def __init__(
@@ -1351,13 +1259,12 @@ _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
 
 
-def _is_choice(schema: Any) -> bool:
-    """Tell whether a schema is one of the titled choices of a form."""
+def _is_titled_choice(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
 
 
 def _closest(branches: list[Errors]) -> Errors:
-    """Return the errors of the branch of a union that is meant; (): none, or several.
+    """Return the errors of the branch of a union that is meant; (): it is not clear.
 
     It has the value's type, then its constants, such as {"kind": "cat"}, then the
     fewest errors.
@@ -1371,8 +1278,7 @@ def _closest(branches: list[Errors]) -> Errors:
     if not first[0].startswith(_WRONG_TYPE):
         return ()
     types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
-    words = " or ".join(dict(types))
-    return [f"{_WRONG_TYPE}{words}, found {types[0][1]}"]
+    return [f"{_WRONG_TYPE}{' or '.join(dict(types))}, found {types[0][1]}"]
 
 
 def _target(schema: Any, ref: str) -> Any:
@@ -1390,25 +1296,20 @@ def _target(schema: Any, ref: str) -> Any:
 
 
 class Schema:
-    """A JSON Schema, ready to check values; ValueError if it cannot be used."""
+    """A compiled JSON Schema; ValueError if it cannot be checked."""
 
     def __init__(self, schema: Message | bool) -> None:
         self._root = schema
-        # A schema may refer to itself, so the target of a $ref is compiled later.
-        self._checks: dict[str, Check] = {}  # of each target, by the text of the $ref
-        self._refs = ["#"]  # still to be compiled
+        self._targets: dict[str, Check] = {}  # by $ref
         try:
-            while self._refs:
-                ref = self._refs.pop()
-                if ref not in self._checks:
-                    self._checks[ref] = self._compile(_target(schema, ref))
+            self._check = self._compile(schema)
         except Exception as problem:  # of many kinds
             raise ValueError(f"malformed schema: {problem}")
 
     def errors(self, value: Any) -> list[str]:
         """List the errors of a value, such as "/items/3/price: must be at least 0"."""
         try:
-            found = self._checks["#"](value)
+            found = self._check(value)
         except RecursionError:
             found = [": must not be nested so deeply"]
         if not found:
@@ -1449,8 +1350,10 @@ class Schema:
 
     def _ref(self, node: Message) -> Check:
         ref = node["$ref"]
-        self._refs.append(ref)
-        return lambda value: self._checks[ref](value)
+        if ref not in self._targets:
+            self._targets[ref] = self._compile(True)  # it may refer to itself
+            self._targets[ref] = self._compile(_target(self._root, ref))
+        return lambda value: self._targets[ref](value)
 
     def _type(self, node: Message) -> Check:
         kinds = node["type"]
@@ -1464,9 +1367,8 @@ class Schema:
             for test in tests:
                 if test(value):
                     return ()
-            return [
-                f"{_WRONG_TYPE}{' or '.join(kinds)}, found {reprlib.repr(value):.40}"
-            ]
+            found = reprlib.repr(value)
+            return [f"{_WRONG_TYPE}{' or '.join(kinds)}, found {found:.40}"]
 
         return check
 
@@ -1483,6 +1385,9 @@ class Schema:
         for pattern, part in node.get("patternProperties", {}).items():
             patterns.append((_regex(pattern), self._compile(part)))
         rest = self._compile(node.get("additionalProperties", True))
+        names = None
+        if "propertyNames" in node:
+            names = self._compile(node["propertyNames"])
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
         def check(value: Any) -> Errors:
@@ -1503,6 +1408,9 @@ class Schema:
                 for one in checks or [rest]:
                     for error in one(item):
                         errors.append(_at(name, error))
+                if names:
+                    for error in names(name):
+                        errors.append(_at(name, f": its name{error[1:]}"))
             return errors
 
         return check
@@ -1530,8 +1438,8 @@ class Schema:
         one = self._compile(node["contains"])
         least = node.get("minContains", 1)
         most = node.get("maxContains", inf)
-        words = f"{least} to {most} items that match"
-        errors = [f": must contain {words} {json.dumps(node['contains']):.200}"]
+        wanted = json.dumps(node["contains"])
+        errors = [f": must contain {least} to {most} items that match {wanted:.200}"]
 
         def check(value: Any) -> Errors:
             if not isinstance(value, list):
@@ -1541,33 +1449,21 @@ class Schema:
 
         return check
 
-    def _names(self, node: Message) -> Check:
-        one = self._compile(node["propertyNames"])
-
-        def check(value: Any) -> Errors:
-            if not isinstance(value, dict):
-                return ()
-            for name in value:
-                if errors := one(name):
-                    return [_at(name, f": its name{error[1:]}") for error in errors]
-            return ()
-
-        return check
-
     def _dependent(self, node: Message) -> Check:
-        """Make the check of the keywords that apply if a certain member is there."""
-        parts = list(node.get("dependentSchemas", {}).items())
+        parts = [*node.get("dependentSchemas", {}).items()]
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        has = {name: {"type": "object", "required": [name]} for name, _ in parts}
-        implied = [{"if": has[name], "then": part} for name, part in parts]
+        implied = []
+        for name, part in parts:
+            has = {"type": "object", "required": [name]}
+            implied.append({"if": has, "then": part})
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
-        """Make the check that `wanted` of these schemas match; `enough` end it."""
+        """Check that `wanted` of these schemas match; `enough` matches end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
-        choices = [part["const"] for part in parts if _is_choice(part)]
+        choices = [part["const"] for part in parts if _is_titled_choice(part)]
         if wanted and len({*map(_key, choices)}) == len(parts):
             return self._choice(choices)  # one look-up
 
@@ -1603,20 +1499,19 @@ _RULES: dict[str, Func] = {
     "oneOf": lambda self, node: self._some(node["oneOf"], 1, 2, "exactly one of"),
     "not":   lambda self, node: self._some([node["not"]], 0, 1, "none of"),
     "if":    Schema._if,
-    "required properties patternProperties additionalProperties": Schema._members,
+    "required properties patternProperties additionalProperties propertyNames":
+                         Schema._members,
     "prefixItems items": Schema._items,
     "contains":          Schema._contains,
-    "propertyNames":     Schema._names,
     "dependentRequired dependentSchemas": Schema._dependent,
 }
 # fmt: on
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# `Entry(function)` reads a function's hints when it is registered: it has the schema
-# that clients see, and checks and converts the arguments of each call. `schema_of()`,
-# `form_of()` and `to_json()` are for hints, forms and results. The rest is used only
-# here: skip on first reading.
+# `Entry(function)` reads a function's hints: it has the schema that clients see, and
+# checks and converts the arguments of each call. `schema_of()`, `form_of()` and
+# `to_json()` are for hints, forms and results. Skip on first reading.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
 # type that the function expects. For example, the hints of
@@ -1647,8 +1542,8 @@ _SCALAR_NAMES: dict[Any, str] = {
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
 # that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
-# datetime or a time may lack a zone, so it has no format. A Decimal's exponent is short:
-# with a long one, int() would not end.
+# datetime or a time may lack a zone, so it has no format. The exponent of a Decimal is
+# short: int() of 1e999999999 does not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1660,9 +1555,7 @@ _TEXT_TYPES = r"""
     decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [+-]?[\d.]+([eE][+-]?\d{1,3})?  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
-TEXT_TYPES = read_table(
-    "TextType", _TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME)
-)
+TEXT_TYPES = read_table(_TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME))
 # CO_VARARGS, CO_VARKEYWORDS and CO_COROUTINE of `inspect`.
 _HAS_ARGS = 4
 _HAS_KEYWORDS = 8
@@ -1694,7 +1587,7 @@ class Signature:
             elif hasattr(function, "__wrapped__"):
                 shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
-            elif hasattr(function, "__code__"):  # in PyPy it has a method __call__, too
+            elif hasattr(function, "__code__"):
                 break
             elif isinstance(getattr(function, "__call__", None), types.MethodType):
                 function = function.__call__
@@ -1741,21 +1634,18 @@ class Signature:
 
 def _find_context(names: list[str], hints: Message) -> str:
     """Return the name of the parameter that takes the Context, or ""."""
-    takers = []
-    for name in names:
-        hint = hints.get(name)
-        if hint is Context or Context in get_args(hint):
-            takers.append(name)
-    if len(takers) > 1 or ("ctx" in names and "ctx" not in hints):
-        raise TypeError(
-            "the Context is passed to one parameter, annotated ctx: Context"
-        )
+    if "ctx" in names and "ctx" not in hints:
+        raise TypeError("the Context needs a hint: ctx: Context")
     if names[:1] in (["self"], ["cls"]) and names[0] not in hints:
         raise TypeError(
             f"{names[0]} would be an argument; register instance.method, or"
             " Class.method of a classmethod, where there is one"
         )
-    return "".join(takers)
+    for name in names:
+        hint = hints.get(name)
+        if Context in (hint, *get_args(hint)):
+            return name
+    return ""
 
 
 # A parameter in a docstring: its name, perhaps its type, and its text, with the lines
@@ -1766,11 +1656,10 @@ _SECTION = (
 )
 
 
-def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, str]]:
-    """Split a docstring into a description and a note on each parameter.
+def _documentation(doc: str, names: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """Split a docstring into a description and a note on each of these parameters.
 
-    Notes are `name: text` under "Args:", and `:param name: text`. Those on `hidden`
-    names are dropped; all other text stays in the description.
+    Notes are `name: text` under "Args:", and `:param name: text`.
     """
     doc = doc.expandtabs()
     margin = min(re.findall(r"\n( *)\S", doc), default="")
@@ -1780,7 +1669,7 @@ def _documentation(doc: str, names: Any, hidden: Any) -> tuple[str, dict[str, st
     def take(found: re.Match[str]) -> str:
         name = found[2]
         note = " ".join(found[3].split())
-        if name in hidden or (name in names and name not in notes and note):
+        if name in names and name not in notes and note:
             notes[name] = note
             return ""
         return found[0]
@@ -1824,7 +1713,6 @@ def _keep(value: Any) -> Any:
 
 
 def _read_choices(choices: Any) -> Message:
-    """Return the schema of a Literal, or of the values of an Enum."""
     names = {_SCALAR_NAMES.get(type(choice)) for choice in choices}
     if not names or None in names:
         raise TypeError(f"the choices {choices} have no JSON form")
@@ -1838,7 +1726,6 @@ def _package(kind: Any) -> str:
 
 
 def _text_type(kind: Any) -> Any:
-    """Return the row of a type in TEXT_TYPES, or None."""
     for base in getattr(kind, "__mro__", ()):
         if row := TEXT_TYPES.get(f"{_package(base)}.{base.__name__}"):
             return row
@@ -1861,7 +1748,7 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
 
 
 def _kinds(schema: Message) -> set[str]:
-    """Return the types of values, as _LIMITS names them, that a schema takes."""
+    """Return those types in _LIMITS that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
     check = Schema(schema)
@@ -1873,7 +1760,7 @@ def _kinds(schema: Message) -> set[str]:
 
 
 _PYDANTIC = "pydantic", "annotated_types"
-_SDK = "mcp", "mcp_types"  # its models are content, or complete results
+_SDK = "mcp", "mcp_types"  # its models are content or results
 
 
 def _read_pydantic(hint: Any) -> Reader:
@@ -1885,7 +1772,7 @@ def _read_pydantic(hint: Any) -> Reader:
 
 
 def _read_model(schema_in: Func, validate: Func) -> Reader:
-    """A type that has a schema of its own, and checks its values."""
+    """Read a type that has a schema of its own, and checks its values."""
     schema = schema_in(mode="validation")
     schema = _without_refs(schema, schema)
 
@@ -1896,9 +1783,11 @@ def _read_model(schema_in: Func, validate: Func) -> Reader:
             kind = schema.get("type", "string")
             if isinstance(value, str) and kind != "string":  # perhaps it is JSON
                 raise ValueError(f"{_WRONG_TYPE}{kind}, found {value!r:.40}") from None
-            own: Any = [{"loc": (), "msg": str(problem)}]
+            errors: Any = [{"loc": (), "msg": str(problem)}]
+            if hasattr(problem, "errors"):  # pydantic's
+                errors = problem.errors()
             lines = []
-            for error in getattr(problem, "errors", lambda: own)()[:MAX_ERRORS]:
+            for error in errors[:MAX_ERRORS]:
                 place = "".join(_at(step, "") for step in error["loc"])
                 lines.append(f"{place}: " + " ".join(error["msg"].split()))
             raise ValueError("\n".join(lines)) from None
@@ -1921,7 +1810,7 @@ def _without_refs(root: Any, part: Any) -> Any:
 
 
 def _for_results(node: Any) -> Any:
-    """Return a schema in which models have their schema for results."""
+    """Replace models in a schema by their schema for results."""
     if isinstance(node, TypedSchema) and node.for_results:
         schema = node.for_results()
         return _without_refs(schema, schema)
@@ -1993,7 +1882,7 @@ def _read_hint(hint: Any) -> Reader:
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Annotated: a string describes, a dict adds keywords; pydantic reads its own."""
+    """Read Annotated: a string describes, a dict adds keywords."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
     if any(_package(type(note)) in _PYDANTIC for note in notes):
@@ -2015,7 +1904,7 @@ def _read_annotated(hint: Any) -> Reader:
 
 
 def _any_of(branches: list[Reader]) -> Reader:
-    """A union: the first branch that fits converts a value."""
+    """Read a union: the first branch that fits converts a value."""
     schemas = [schema for schema, _ in branches]
     checked = [(Schema(schema), convert) for schema, convert in branches]
 
@@ -2032,16 +1921,14 @@ def _any_of(branches: list[Reader]) -> Reader:
 
 
 def _read_dict(hint: Any = Any) -> Reader:
-    """A dict whose keys are strings."""
     items, convert = _read_hint(hint)
     schema = without_none(type="object", additionalProperties=items or None)
     return schema, lambda value: {key: convert(item) for key, item in value.items()}
 
 
 def _read_tuple(hints: Any) -> Reader:
-    """A tuple of a fixed length."""
     schemas, converters = zip(*map(_read_hint, hints))
-    # Draft 7, which many clients use, ignores prefixItems, and applies `items` to all.
+    # Draft 7 ignores prefixItems, and applies `items` to all.
     schema = {
         "type": "array",
         "prefixItems": list(schemas),
@@ -2055,14 +1942,11 @@ def _read_tuple(hints: Any) -> Reader:
 
 
 def _read_list(kind: Any, hint: Any = Any) -> Reader:
-    """A list, deque, set or frozenset, or a tuple of any length."""
     items, convert = _read_hint(hint)
-    # Some hosts drop a tool, or all tools, for an array without `items`.
+    # Some hosts drop all tools for an array without `items`.
     schema: Message = {"type": "array", "items": items}
     if kind in (set, frozenset):
         schema["uniqueItems"] = True
-        if (get_origin(hint) or hint).__hash__ is None:
-            raise TypeError(f"{hint} cannot be in a set; use a list")
     return schema, lambda value: kind(map(convert, value))
 
 
@@ -2085,7 +1969,7 @@ def _read_typed_dict(kind: Any, args: Any) -> Reader:
     hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
-        # `from __future__ import annotations` hides these from the class itself.
+        # `from __future__ import annotations` hides these from Python.
         while (wrapper := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
             hint = hints[name] = get_args(hint)[0]
             if wrapper == "Required":
@@ -2097,11 +1981,10 @@ def _read_typed_dict(kind: Any, args: Any) -> Reader:
 
 
 def _read_class(kind: Any, args: Any) -> Reader:
-    """A dataclass or a NamedTuple."""
     hints = _member_hints(kind, args)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
-    # Results also have the fields that the class computes itself.
+    # A result also has the fields that the class computes.
     declared = getattr(kind, "__dataclass_fields__", {}).values()
     is_open = not all(one.init for one in declared)
     doc = kind.__doc__ or ""
@@ -2138,7 +2021,7 @@ def _read_object(
         if name in defaults:
             with suppress(TypeError, ValueError):  # not JSON: not shown
                 properties[name]["default"] = to_json(default)
-    description, notes = _documentation(doc or "", undescribed, hidden)
+    description, notes = _documentation(doc or "", [*undescribed, *hidden])
     for name in notes.keys() & hints.keys():
         properties[name]["description"] = notes[name]
     schema = {"type": "object", "properties": properties}
@@ -2182,8 +2065,9 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, float) and abs(value) < inf:
         return value
     if hasattr(kind, "model_dump"):
-        options = {"by_alias": True, "exclude_none": _package(kind) in _SDK}
-        return to_json(value.model_dump(mode="json", **options), place)
+        is_sdk = _package(kind) in _SDK
+        plain = value.model_dump(mode="json", by_alias=True, exclude_none=is_sdk)
+        return to_json(plain, place)
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields
 
@@ -2217,7 +2101,10 @@ def _read_field(hint: Any) -> tuple[Message, bool]:
         schema.update(some[0])
     is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
     if not is_simple and "enum" not in schema.get("items", {}):
-        raise TypeError(f"expected str, int, float, bool or a choice, found {hint}")
+        raise TypeError(
+            f"expected str, int, float, bool or a choice, found {hint}; a form has the"
+            " fields of a model, not the model"
+        )
     return schema, is_optional
 
 
@@ -2251,14 +2138,14 @@ class Entry:
     With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
     none. An entry never changes, so any thread may call it.
 
-        parameters                   the names that clients pass
-        context                      the parameter that takes the Context; "": none
-        input_schema, input          for the arguments, and compiled
-        output_schema, output        the same for the result; None: any result
-        wrapped                      the result is put into an object, under "result"
-        stays                        it runs on the request's thread, in spite of `run=`
-        definition                   the entry in lists
-        pattern, cache_hints         of a resource: its URIs, and caching hints
+        parameters               the names that clients pass
+        context                  the parameter that takes the Context, or ""
+        input_schema, input      for the arguments, and compiled
+        output_schema, output    the same for the result, or None
+        wrapped                  the result is put into an object, under "result"
+        stays                    it runs on the request's thread, in spite of `run=`
+        definition               the object in lists
+        pattern                  of the URIs of a resource
     """
 
     definition: Message
@@ -2292,7 +2179,7 @@ class Entry:
                     output_schema = self._read_result(hints)
             else:
                 self._convert = dict
-                self.description, _ = _documentation(doc, (), unseen)
+                self.description, _ = _documentation(doc, unseen)
         except RecursionError:
             raise TypeError(
                 f"{self.name}(): a type contains itself; write its schema by hand"
@@ -2308,14 +2195,14 @@ class Entry:
         self.output_schema = output_schema or None
         self.output = Schema(output_schema) if output_schema else None
 
-    def _read_result(self, hints: Message) -> Message | None:
+    def _read_result(self, hints: Message) -> Any:
         """Return the schema of structured results, or None."""
         returned = {"result": hints.get("return", Any)}
         whole = _for_results(_read_object(returned, {}, is_open=True)[0])
         schema = whole["properties"]["result"]
         if _may_be_content(schema):
             return None
-        # Until R4, structured content must be an object: anything else is put into one.
+        # Until R4, structured content must be an object.
         self.wrapped = schema.get("type") != "object"
         return whole if self.wrapped else schema
 
@@ -2376,12 +2263,10 @@ Entries = dict[str, Entry]  # by name or URI
 #     any other dict                      structuredContent, and its JSON as text
 #     anything else                       its JSON as text
 #
-# If the tool has an output schema, the value is always structuredContent, and its JSON
-# is the text.
+# With an output schema, the value is always structuredContent, and its JSON the text.
 #
-# Plain data may look like content. So a dict counts as content only if it has all
-# members that its type requires, and none that its type lacks; it counts as a complete
-# result only if it has no members but a result's. Everything else is data:
+# A dict is content, or a complete result, only if it has all members that its type
+# requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
 #     {"content": ["hi"], "isError": True}            a result
@@ -2389,7 +2274,7 @@ Entries = dict[str, Entry]  # by name or URI
 
 MAX_URI_LENGTH = 2048  # of a URI that a client watches
 
-# The schemas of members that are checked: of options, content and contents.
+# The schemas of members of options, content and contents.
 _MEMBER_SCHEMAS = json.loads("""{
     "name": {"type": "string"},
     "version": {"type": "string"},
@@ -2443,7 +2328,7 @@ _MEMBER_SCHEMAS = json.loads("""{
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
-    """Return the Schema of an object with these members of _MEMBER_SCHEMAS only."""
+    """Return the Schema of an object with only these members."""
     return Schema(
         {
             "type": "object",
@@ -2483,7 +2368,7 @@ def is_contents(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a JSON value as text; a string as it is."""
+    """Return a string as it is, other JSON encoded."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -2549,7 +2434,7 @@ def is_result(value: Any) -> bool:
 
 
 def tool_result(entry: Entry, value: Any) -> Message:
-    """Make the result of a tool's value: server/tools §Tool Result, §Output Schema."""
+    """Make the result of a tool: server/tools §Tool Result, §Output Schema."""
     plain = to_json(value)
     items = plain if isinstance(plain, list) else [plain]
     if is_result(plain) and (
@@ -2559,8 +2444,8 @@ def tool_result(entry: Entry, value: Any) -> Message:
     elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}
         if entry.wrapped:
-            result["structuredContent"] = {"result": plain}
-        elif entry.output or isinstance(plain, dict):
+            plain = {"result": plain}
+        if entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
     else:  # some content
         some = [item for item in items if item is not None]
@@ -2575,20 +2460,16 @@ def tool_result(entry: Entry, value: Any) -> Message:
     return {**result, "resultType": "complete", "content": blocks}
 
 
-# The kinds of objects behind these members, for `fields` in FEATURES.
-_MEMBERS = """
-    contents:contents content:content resource:contents messages:message
-    annotations:annotations
-"""
+# The kinds of objects behind members, for `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
-_KINDS.update(dict(pair.split(":") for pair in _MEMBERS.split()))
+_KINDS.update(contents="contents", content="content", resource="contents")
+_KINDS.update(messages="message", annotations="annotations")
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     """Return an object of a kind, or a list of them, as a revision has it.
 
-    A star in `fields` of FEATURES stands for all kinds except results and annotations,
-    which have other members of the same name.
+    A star in `fields` of FEATURES stands for all kinds except results and annotations.
     """
     if isinstance(value, list):
         return [downgrade(seen, kind, item) for item in value]
@@ -2602,26 +2483,29 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
     for key, item in value.items():
         if f"{kind}.{key}" in seen.hidden or has_common and f"*.{key}" in seen.hidden:
             continue
-        is_deep = seen.is_nested and key in _KINDS
-        kept[key] = downgrade(seen, _KINDS[key], item) if is_deep else item
+        if key in _KINDS:
+            item = downgrade(seen, _KINDS[key], item)
+        kept[key] = item
     return kept
 
 
 def older_block(block: Message) -> Message:
-    """Return a block for a revision that lacks its type: a resource, or text."""
+    """Replace a block in a revision that lacks its type."""
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
-    return text("{name}: {uri}".format(**block) if "uri" in block else as_text(block))
+    if "uri" in block:
+        return text("{name}: {uri}".format(**block))
+    return text(as_text(block))
 
 
 # ---- the registry
-# The member of a definition that names the entry; "name" for the others.
+# The member of a definition that names the entry, if not "name".
 _NAMING = {"templates": "uriTemplate", "resources": "uri"}
 
 
 def checked(members: Message, names: str, function: str = "Server()") -> Message:
-    """Return the options that are given; TypeError: one is unknown or malformed."""
+    """Return the given options; TypeError: one is unknown or malformed."""
     given = without_none(**members)
     for name in given.keys() - set(names.split()):
         known = names.replace(" ", ", ")
@@ -2631,9 +2515,10 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
     return given
 
 
-def log_refusals(tool: str, schema: Message, description: str) -> None:
-    """Log what some hosts refuse, although the specification allows it: the host drops
-    the tool, or all tools, or a model's API refuses every request."""
+def log_refusals(definition: Message) -> None:
+    """Log what some hosts refuse in a tool, although the specification allows it."""
+    tool = definition["name"]
+    schema = definition["inputSchema"]
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
     refused = []
     for name in names:
@@ -2648,17 +2533,16 @@ def log_refusals(tool: str, schema: Message, description: str) -> None:
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, int) or choice == "":
                 refused.append(f"the choice {choice!r} (a text, not empty)")
-    if len(description) > 1024:
+    if len(definition.get("description", "")) > 1024:
         refused.append("descriptions longer than 1,024 characters")
     if refused:
         _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
 
 
 def compile_template(uri: str) -> re.Pattern[str]:
-    """Return a pattern that matches the URIs of a template; also of a plain URI.
+    """Return a pattern that matches the URIs of a template, or a plain URI.
 
-    "notes://{id}" becomes notes://(?P<id>[^/?#]+): a variable matches one segment of a
-    path; {+path} matches several.
+    "notes://{id}" becomes notes://(?P<id>[^/?#]+); {+path} matches several segments.
     """
 
     def group(found: Any) -> str:
@@ -2684,7 +2568,7 @@ def compile_template(uri: str) -> re.Pattern[str]:
 
 
 def uri_key(uri: Any) -> str:
-    """Return the key of a watched URI, a digest; RpcError: the URI is not valid."""
+    """Return the key of a watched URI; RpcError: it is not valid."""
     if not isinstance(uri, str) or len(uri) > MAX_URI_LENGTH:
         raise invalid(f"a URI must be a string of up to {MAX_URI_LENGTH}")
     return digest(uri)[:32]
@@ -2694,16 +2578,14 @@ class Registry:
     """The functions that a server offers.
 
     Tools may come and go: register them, or delete them from the dicts, then call
-    Server.changed(), which tells the clients to list again.
+    Server.changed(). Only one thread at a time may do so.
 
-        tools, resources, templates, prompts    entries, by name or URI
-        completions   completers, by (prompt or template, argument)
-        methods       entries of extension methods, by name
+        tools, resources, templates, prompts    by name or URI
+        completions   by (prompt or template, argument)
+        methods       of extensions, by name
         mirrored      their params that HTTP repeats in Mcp-Name
-        extensions    the settings of extensions, by identifier
+        extensions    their settings, by identifier
         declared      capabilities; those of deleted tools stay
-
-    Register before the server runs, or on any one thread at a time.
     """
 
     def __init__(self) -> None:
@@ -2718,14 +2600,12 @@ class Registry:
         self.declared = {"", "logging"}
 
     def entries(self, kind: str) -> Entries:
-        """Return the table of a kind: "tools", "resources", "templates" or
-        "prompts"."""
+        """Return a table: "tools", "resources", "templates" or "prompts"."""
         table: Entries = getattr(self, kind)
         return table
 
-    # ---- registering. `members` are icons and _meta; resources also have a size.
-    # Decorators return the function unchanged. TypeError, ValueError: the function
-    # cannot be used.
+    # ---- registering. Decorators return the function unchanged. TypeError, ValueError:
+    # the function cannot be used.
     @overload
     def tool(self, function: F, **options: Any) -> F: ...
 
@@ -2757,13 +2637,12 @@ class Registry:
 
         Its hints become schemas (see schema_of()), its docstring the description. Lists
         show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta). The function returns text, content (see text(),
-        image(), ...), a list with content in it, a complete result, or any other value,
-        which is sent as JSON. `run=None` keeps it off the thread of the server's `run=`.
+        `members` (icons, _meta). The function returns text, content (see image()), a
+        list with content in it, a complete result, or any other value, which is sent as
+        JSON. `run=None` keeps it off the thread of the server's `run=`.
 
-        An exception becomes a result with `isError` and its text, for the model, and
-        leaves a traceback in the log, unless it is a ToolError. An RpcError goes to the
-        client, as that error.
+        The model gets the text of an exception; the log a traceback, except of a
+        ToolError. The client gets an RpcError as it is.
         """
         if run not in (None, ...):
             raise TypeError("run= of a tool can only be None")
@@ -2773,18 +2652,16 @@ class Registry:
             if entry.input_schema.get("type") != "object":
                 raise ValueError('an input schema must have "type": "object"')
             entry.stays = entry.stays or run is None
-            called = name or entry.name
             self._add(
                 "tools",
-                called,
+                name or entry.name,
                 entry,
                 members,
                 "annotations",
                 inputSchema=entry.input_schema,
                 outputSchema=entry.output_schema,
             )
-            shown = entry.definition.get("description", "")
-            log_refusals(called, entry.input_schema, shown)
+            log_refusals(entry.definition)
             return function
 
         return register(function) if function else register
@@ -2806,14 +2683,14 @@ class Registry:
 
         The function returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"}, a
         list of such dicts, or any other value, which is sent as JSON. `{id}` stands for
-        one path segment, `{+path}` for several.
+        one path segment, `{+path}` for several. `members` are icons, _meta and size.
 
         The client gets the text of NotFound, and any RpcError as it is. Other
-        exceptions are logged; the client learns nothing about them.
+        exceptions are only logged.
         """
         pattern = compile_template(uri)
-        members.update(title=title, description=description, annotations=annotations)
-        members["mimeType"] = mime_type
+        members.update(title=title, description=description)
+        members.update(annotations=annotations, mimeType=mime_type)
         cache_hints = checked(
             {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
         )
@@ -2893,10 +2770,7 @@ class Registry:
         /,
         **derived: Any,
     ) -> None:
-        """Put an entry into its table, with the definition that lists show.
-
-        `members` come from the author, `derived` from the function.
-        """
+        """Put an entry into its table, with the definition that lists show."""
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
@@ -2913,22 +2787,19 @@ class Registry:
     def completion(self, reference: str, argument: str) -> Callable[[F], F]:
         """Register a completer for an argument of a prompt or URI template.
 
-        It gets the text so far and, if it takes two arguments, a dict of the others. It
-        returns the values that fit. Exceptions: see resource().
+        It gets the text so far and, if it takes two arguments, a dict of the others,
+        and returns the values that fit. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
-            entry = Entry(function, {})
-            if getattr(function, "__annotations__", {}).get("return") in (str, "str"):
-                raise TypeError(f"{entry.name}() must return a list of str, not a str")
-            self.completions[reference, argument] = entry
+            self.completions[reference, argument] = Entry(function, {})
             self.declared.add("completions")
             return function
 
         return register
 
     def check_completions(self) -> None:
-        """Log completers for arguments that do not exist, when the server starts."""
+        """Log completers for arguments that do not exist."""
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
@@ -2964,10 +2835,9 @@ class Registry:
         return register
 
     def capabilities(self, version: str, *, tells: bool = True) -> Message:
-        """Return the capabilities that the registered functions imply.
+        """Return the capabilities (basic/versioning §Capability Negotiation).
 
-        `tells`: the client can be told of changes. (basic/versioning §Capability
-        Negotiation)
+        `tells`: the client can be told of changes.
         """
         seen = rules(version)
         declared: Message = {}
@@ -2988,19 +2858,19 @@ class Registry:
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
 # A modern server cannot send requests. So an exception stops a handler that asks, and
-# the request is answered "input required", with the questions inside. The client sends
-# the request again, with the answers; the handler runs again from its first line, and
-# now finds them. Hence the rules for handlers:
+# the questions are the result. The client sends the request again, with the answers;
+# the handler runs again from its first line, and finds them. Hence the rules for
+# handlers:
 #
 #     ask first, then act      code before a question (or in `finally`) runs every time
 #     ask the same every time  a question that contains the time is new on every run
-#     do not trust the answer  the client sends it; maybe no user has seen the question
+#     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*. It can read
-# the state but not change it: the state expires, and is signed together with the
-# request and the principal (basic/patterns/mrtr §Server Requirements). A tool that
-# calls `ctx.elicit("Which branch?", branch=str)` has this conversation:
+# Between two runs, the client keeps the answers so far, as *request state*, which it
+# can read but not change: it expires, and is signed together with the request and the
+# *principal*, the caller (basic/patterns/mrtr §Server Requirements). A tool that calls
+# `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -3009,12 +2879,8 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# In a legacy session, the server sends `elicitation/create` as a request of its own, and
-# the handler waits (section 11).
-#
 # There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model, an *error* for the program that sent the request. The rows are in
-# the order of Context._explain():
+# is for the model, an *error* for the program that sent the request:
 #
 #     event                          in a tool                   in any other handler
 #     the handler asks               input required              input required
@@ -3029,9 +2895,6 @@ class Registry:
 #     arguments break the schema     isError; until 2025-06-18   -32602
 #                                    -32602
 #     a result breaks output_schema  isError
-#
-# Tracebacks go to stderr only. The *peer* is the other end of a pipe, of a session, or
-# of one POST (section 8); the *principal* is the caller, if the transport knows.
 
 MAX_RUNNING = 1000  # requests that one peer may have in flight
 STATE_SECONDS = 900  # until request state expires
@@ -3045,11 +2908,10 @@ _RESERVED = "a field with the name of an option goes into schema="
 def elicitation(
     message: str, /, *, url: str = "", schema: Message | None = None, **fields: Any
 ) -> Message:
-    """Make a question to the user: a page to visit, or a form.
+    """Make a question to the user, a page or a form: client/elicitation.
 
     A field is a hint (str, int, float, bool, a Literal, an Enum, a list of choices, or
     Optional), a pair of hint and default, or a JSON Schema. Ask for secrets with `url`.
-    (client/elicitation)
     """
     if not isinstance(url, str) or not isinstance(schema or {}, dict):
         raise TypeError(f"url= is text, schema= a JSON Schema; {_RESERVED}")
@@ -3059,9 +2921,14 @@ def elicitation(
     return {"method": "elicitation/create", "params": {"message": message, **form}}
 
 
+def only(answers: Message) -> Any:
+    (answer,) = answers.values()
+    return answer
+
+
 def read_form(fields: Message, answers: Message) -> Message:
     """Return the only answer, its values converted as the hints of the fields say."""
-    (answer,) = answers.values()
+    answer = only(answers)
     content = dict(answer.get("content") or {})
     for name in fields.keys() & content.keys():
         field = fields[name]
@@ -3074,10 +2941,7 @@ def read_form(fields: Message, answers: Message) -> Message:
 
 
 def sampling(messages: Any, *, max_tokens: int = 1000, **options: Any) -> Message:
-    """Make a question to the client's model. [deprecated]
-
-    For the options, see client/sampling.
-    """
+    """Make a question to the client's model: client/sampling. [deprecated]"""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": text(messages)}]
     return {
@@ -3108,10 +2972,8 @@ _ANSWER_SCHEMAS = json.loads("""{
 
 
 def usable_answer(question: Message, answer: Any) -> Message:
-    """Return an answer, with the defaults of a form's fields that were left out.
-
-    AskError: it is not valid (client/elicitation §Form Mode Security).
-    """
+    """Return an answer, completed with a form's defaults; AskError: it is not valid
+    (client/elicitation §Form Mode Security)."""
     schema = _ANSWER_SCHEMAS[question["method"]]
     form = question.get("params", {}).get("requestedSchema")
     fields = {}
@@ -3126,33 +2988,16 @@ def usable_answer(question: Message, answer: Any) -> Message:
     return dict(answer)
 
 
-def only(answers: Message) -> Any:
-    """Return the only answer."""
-    (answer,) = answers.values()
-    return answer
-
-
 class InputRequired(BaseException):
-    """Stops a handler that lacks answers. An `except Exception` must not catch it."""
+    """Stops a handler that lacks answers, in spite of its `except Exception`."""
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
     """Return a question as a revision has it."""
-    if not seen.reduces or "params" not in question:
+    if not seen.hidden or "params" not in question:
         return question
     kind = METHODS[question["method"]].capability
     return {**question, "params": downgrade(seen, kind, question["params"])}
-
-
-def with_reason(question: Message, problem: AskError) -> Message:
-    """Return a question that also says why its first answer was not usable."""
-    params = question.get("params", {})
-    if "message" not in params:
-        return question
-    return {
-        **question,
-        "params": {**params, "message": f"{problem}\n{params['message']}"},
-    }
 
 
 def keep_objects(result: Message) -> None:
@@ -3182,7 +3027,7 @@ class Questions:
         self.unawaited = 0
 
     def add(self, questions: Message) -> None:
-        """Note that these are asked; ValueError: a key is used twice."""
+        """Note that these are asked."""
         if self.digests.keys() & questions.keys():
             raise ValueError(
                 "the same question was asked twice: give each its own key="
@@ -3197,28 +3042,17 @@ class Questions:
             answer = self.answers.get(self.digests[key], self.answers.get(key))
             try:
                 found[key] = usable_answer(question, answer)
-            except AskError as problem:
-                if answer is not None:
-                    question = with_reason(question, problem)
+            except AskError:
                 self.missing[key] = question
         if len(found) < len(questions):
             raise InputRequired
         return found
 
-    def check(self) -> None:
-        """Check that a handler that has returned has awaited all, and lacks nothing."""
-        if self.unawaited:
-            raise RuntimeError("write `await` before ctx.elicit() and the like")
-        if self.missing:
-            raise InputRequired  # the handler has swallowed the first one
-
     def restore(self, ctx: Context) -> None:
-        """Take the answers from a request and its state; RpcError if invalid.
+        """Take the answers from a request and its state; RpcError: it is not valid.
 
-        The state is base64 of [time of expiry, digests, answers], a dot, and the
-        signature. A retry brings its answers by key. If the question was asked before,
-        its answer is kept by digest, so that another question with the same key does
-        not find it.
+        An answer is kept by the digest of its question, so that another question with
+        the same key does not find it.
         """
         digests: Message = {}
         state = ctx.params.get("requestState")
@@ -3252,7 +3086,6 @@ class Questions:
 
 
 def _signed(ctx: Context, body: str) -> str:
-    """Sign request state, for this request and this principal only."""
     import hmac
 
     params = dict(ctx.params)
@@ -3266,13 +3099,12 @@ def _signed(ctx: Context, body: str) -> str:
 
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
-# The states of a request, and their next states. False: another thread was first, so the
-# state stays, and nothing is sent. A step that is not here is a bug.
-_STEPS = {
-    "arrived": {"running": True, "answered": True, "cancelled": True},
-    "running": {"answered": True, "cancelled": True},
-    "answered": {"cancelled": False},
-    "cancelled": {"running": False, "answered": False, "cancelled": False},
+# The states of a request, and those that may follow.
+_NEXT = {
+    "arrived": {"running", "answered", "cancelled"},
+    "running": {"answered", "cancelled"},
+    "answered": set(),
+    "cancelled": set(),
 }
 
 
@@ -3283,38 +3115,25 @@ class Context:
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
     request, by lower-case name. Once `cancelled` is True, stop soon.
 
-    The rest is for readers of this file.
-
-        _state         a state      meaning                           in peer.running
-                       "arrived"    it is checked, or waits for its   once admitted
-                                    handler to be called
-                       "running"    messages may be sent              yes
-                       "answered"   the response was the last one     no
-                       "cancelled"  nothing more is sent              until its handler
-                                                                      has returned
-        _rules         the rules of its revision, from _resolve() on
+        _state         "arrived"    it is checked, or waits for its handler to be called
+                       "running"    messages may be sent
+                       "answered"   the response was the last one
+                       "cancelled"  nothing more is sent
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
-        _may_ask       true if its handler may ask the client
-        _in_tool       true from the call of a tool's function on
-        _questions     the questions of this run
-        _subscription  the Subscription that the request has begun, if any
-        _progress      the last value that was sent
+        _in_tool       true once a tool's function is called
+        _subscription  the Subscription that it has begun, if any
         _wakes         functions for _cancel() to call
 
-    `_sending` orders the messages, and is held while one is sent. `_ending` guards
-    `_state` and `_wakes`; nothing waits under it. Any thread may call the methods for
-    handlers, and _emit(), _cancel() and _wake_with(). The other methods run on one
-    thread after the other.
+    `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
+    nothing waits under it. Any thread may call the methods for handlers, and _emit(),
+    _cancel() and _wake_with(). The other methods run on one thread after the other.
     """
 
     version: str
     client_info: Message
     client_capabilities: Message
-    _client: Message
-    _rules: Rules
     _row: Any
-    _function: Func
     _may_ask = False
     _in_tool = False
     _subscription: Subscription | None = None
@@ -3358,7 +3177,7 @@ class Context:
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress, if requested and increasing: basic/patterns/progress."""
+        """Report progress, if the client asked: basic/patterns/progress."""
         token = self.meta.get("progressToken")
         with self._sending:
             if is_id(token) and progress > self._progress:
@@ -3374,10 +3193,8 @@ class Context:
                 )
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a JSON value, if the client asked for this level. [deprecated]
-
-        `level` is one of LOG_LEVELS.
-        """
+        """Send a JSON value, if the client asked for this level, one of LOG_LEVELS.
+        [deprecated]"""
         if level not in LOG_LEVELS:
             raise ValueError(f"{level!r}: expected one of {LOG_LEVELS}")
         wanted = LOG_LEVELS[: LOG_LEVELS.index(level) + 1]
@@ -3387,7 +3204,6 @@ class Context:
                 without_none(level=level, logger=logger, data=data),
             )
 
-    # ---- threads
     def run(self, function: Func, /, *arguments: Any) -> Any:
         """Call a function where `run=` calls handlers, or else here; return its result.
 
@@ -3400,14 +3216,14 @@ class Context:
     def on_cancel(self, function: Func) -> None:
         """Call a function once, on its own thread, if the client cancels.
 
-        When a program ends, all these functions together have 0.1 s.
+        When a program ends, all these functions have 0.1 s.
         """
         self._wake_with(partial(run_aside, "mcp-cancel", function, self.server))
 
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
 
-    # ---- asking for user input, model output, or folders. A coroutine awaits these.
+    # ---- asking the client. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
         "content": {...}}, converted as arguments are, with defaults filled in."""
@@ -3427,10 +3243,9 @@ class Context:
     def ask(self, questions: Message, *, take: Func = dict) -> Any:
         """Ask several questions at once; returns the answers by key.
 
-        `questions` are {key: elicitation(...) | sampling(...) | roots()}; the key "" is
-        replaced by a digest of the words. `take` converts the answers. ClientLacks: the
-        client lacks a capability. AskError: it answered with an error, or not at all.
-        ValueError: a key is used twice in a run.
+        `questions` are {key: elicitation(...) | sampling(...) | roots()}; a digest
+        replaces the key "". `take` converts the answers. ClientLacks: the client lacks
+        a capability. AskError: it answered with an error, or not at all.
         """
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
@@ -3447,7 +3262,7 @@ class Context:
         return take(self._obtain(questions))
 
     def _check_declared(self, question: Message) -> None:
-        """Check that the client declared what a question needs: basic/index §_meta."""
+        """Check that the client declared what a question needs."""
         method = question["method"]
         name = METHODS[method].capability
         params = question.get("params", {})
@@ -3456,10 +3271,7 @@ class Context:
         if isinstance(declared, dict) and method in self._rules.methods:
             # client/elicitation §Capabilities: `elicitation: {}` means forms.
             means_forms = part == "form" and "url" not in declared
-            is_declared = (
-                part in declared and f"{name}.{part}" not in self._rules.hidden
-            )
-            if not part or is_declared or means_forms:
+            if not part or part in declared or means_forms:
                 return
         whole = f"{name}.{part}".rstrip(".")
         needed: Message = {name: {part: {}} if part else {}}
@@ -3470,22 +3282,22 @@ class Context:
         )
 
     def _obtain(self, questions: Message) -> Message:
-        """Take the answers in the request; stop the handler if one is missing."""
+        """Return the answers by key; InputRequired: one is missing."""
         if not self._may_ask:
             raise RuntimeError(f"a handler of {self.method} must not ask the client")
         return self._questions.find(questions)
 
     async def _obtain_later(self, questions: Message) -> Message:
-        """Do the same for a coroutine, which must not block."""
+        """Do the same in a coroutine, which must not block."""
         return self._obtain(questions)
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError if the request may not be served. The order of the
-        checks is that of section 13."""
+        """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        seen = rules(version if is_served else _MODERN[0])
+        # An unknown revision owes only what every modern one requires.
+        seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
         self.version = version
@@ -3496,17 +3308,16 @@ class Context:
                 f"Unsupported protocol version: {version:.40}",
                 {"supported": versions(), "requested": version},
             )
-        self._resolve(version)
-        self._submit(start)
+        self._submit(version, start)
 
     def _identify(self, client: Message) -> None:
-        """Note who the client is; `client` has the keys of a modern `_meta`."""
+        """Note who the client is, from a modern `_meta`."""
         self._client = client
         self.client_info = client.get(META_CLIENT) or {}
         self.client_capabilities = client[META_CAPABILITIES]
 
-    def _resolve(self, version: str) -> None:
-        """Find the method's function; check the params."""
+    def _submit(self, version: str, start: Func) -> None:
+        """Find the method's function, check the params, and have `start` call it."""
         self.version = version
         self._rules = rules(version)
         method = self.method
@@ -3518,28 +3329,23 @@ class Context:
             and self._row.capability in self.server.declared
         )
         if function is None or not exists:
-            meant = f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else ""
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}")
         self._function = function
         self._may_ask = not is_extended and self._row.asks
         check_params(method, PARAMS.get(method, {}), self.params)
-
-    def _submit(self, start: Func) -> None:
-        """Register the request with its peer, and have `start` call the handler."""
         if len(self.peer.running) >= MAX_RUNNING:
             raise RpcError(
                 INTERNAL_ERROR, f"{MAX_RUNNING} requests are running: wait for some"
             )
         self.peer.running[self.id] = self
-        if self.method == "server/discover":  # it must not wait for handlers
+        if method == "server/discover":  # it must not wait for handlers
             self._perform()
         else:
             start(self._perform)
 
     # ---- running
     def _perform(self) -> None:
-        """Run the handler and send the response, once, on the thread that the transport
-        chose. Raises only what `send` raises."""
+        """Run the handler and send the response. Raises only what `send` raises."""
         if not self._become("running"):
             self.peer.running.pop(self.id, None)
             return
@@ -3551,19 +3357,21 @@ class Context:
             self._finish(response)
 
     def _result(self) -> Message:
-        """Call the method's function; return its result, or its questions; or raise the
-        RpcError to be sent."""
+        """Return the method's result, or its questions; or raise the RpcError."""
         try:
             if self._may_ask:
                 self._questions.restore(self)
             result: Message = self._function(self.server, self)
-            self._questions.check()
+            if self._questions.unawaited:
+                raise RuntimeError("write `await` before ctx.elicit() and the like")
+            if self._questions.missing:
+                raise InputRequired  # the handler has swallowed the first one
         except BaseException as problem:
             result = self._explain(problem)
         return self._shape(result)
 
     def _explain(self, problem: BaseException) -> Message:
-        """Turn an exception into a result or an RpcError: see the section's head."""
+        """Turn an exception into a result or an RpcError: see the table above."""
         if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
             return self._questions.result(self)
         if not isinstance(problem, (Exception, SystemExit)):
@@ -3596,19 +3404,16 @@ class Context:
         if not self.server.show_errors:
             return tool_error("the tool failed; see the server's log")
         text = str(problem)
-        if re.fullmatch(r"-?\d+", text):  # of sys.exit(2), for example
-            text = f"{type(problem).__name__}: {text}"
-        is_clear = text and not isinstance(problem, KeyError)
-        return tool_error(text if is_clear else repr(problem))
+        if not text or isinstance(problem, KeyError):
+            text = repr(problem)
+        return tool_error(text)
 
     # ---- the shape of results and errors
     def _success(self, result: Message) -> Message:
-        """Make the response of a result."""
         return {"jsonrpc": "2.0", "id": self.id, "result": result}
 
     def _failure(self, problem: BaseException) -> Message:
-        """Make an error response, whatever happens. A reserved code that the revision
-        lacks is -32603."""
+        """Make an error response. A reserved code that the revision lacks is -32603."""
         with suppress(BaseException):  # in an author's exception, or in logging
             if isinstance(problem, RpcError):
                 is_reserved = -32768 <= problem.code <= -32000
@@ -3619,12 +3424,10 @@ class Context:
         return error_response(RpcError(INTERNAL_ERROR), {"id": self.id})
 
     def _shape(self, result: Message) -> Message:
-        """Add the members that the revision requires, and drop those that it lacks.
-
-        The rows of FEATURES decide, in both eras. (basic/index §ResultType)
-        """
+        """Add the members that the revision requires, and drop those that it lacks:
+        basic/index §ResultType."""
         seen = self._rules
-        if seen.reduces and self._row:  # not the result of an extension's method
+        if seen.hidden and self._row:  # not the result of an extension's method
             result = downgrade(seen, "result", result)
             if not seen.has("any structured content"):
                 keep_objects(result)
@@ -3643,14 +3446,14 @@ class Context:
 
     # ---- sending and ending
     def _emit(self, message: Message) -> None:
-        """Send a message of this request, unless it has ended. The caller must hold no
-        lock that others need: this may wait for the client."""
+        """Send a message of this request, unless it has ended; the caller must hold no
+        other lock."""
         with self._sending:
             if self._state == "running":
                 self._send(message)
 
     def _finish(self, response: Message) -> None:
-        """Send the response, unless the request has ended; its id may be used again."""
+        """Send the response, unless the request has ended."""
         self.peer.running.pop(self.id, None)
         with self._sending:
             if not self._become("answered"):
@@ -3659,25 +3462,15 @@ class Context:
                 self._send(response)
             except Exception as problem:  # it is not JSON, too large, ...
                 _log(f"the result of {self.method} cannot be sent: {problem!r}")
-                if self.method == "tools/call" and "result" in response:
-                    result = tool_error(f"the result cannot be sent: {problem!s:.200}")
-                    response = self._success(self._shape(result))
-                else:
-                    response = self._failure(RpcError(INTERNAL_ERROR))
-                self._send(response)
+                self._send(self._failure(RpcError(INTERNAL_ERROR)))
 
     def _become(self, state: str) -> bool:
-        """Enter a state, as _STEPS allows; False: another thread was first."""
+        """Enter a state, if it may follow; else another thread was first."""
         with self._ending:
-            steps = _STEPS[self._state]
-            if state not in steps:
-                raise RuntimeError(
-                    f"a bug in mcp_ref or a transport: {self.method} {self.id!r}"
-                    f" was {self._state}, and cannot become {state}"
-                )
-            if steps[state]:
+            may_follow = state in _NEXT[self._state]
+            if may_follow:
                 self._state = state
-            return steps[state]
+            return may_follow
 
     def _cancel(self) -> None:
         """End the request without a response; does not block."""
@@ -3686,8 +3479,8 @@ class Context:
                 wake()
 
     def _wake_with(self, wake: Func) -> None:
-        """Have _cancel() call a function, once, which must not block; call it now if
-        the request is already cancelled."""
+        """Have _cancel() call a function, which must not block; call it now if the
+        request is cancelled."""
         with self._ending:
             if not self.cancelled:
                 self._wakes.append(wake)
@@ -3696,37 +3489,33 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer sends messages, and has the state that outlives one of them: the pipe on stdio;
-# over HTTP each legacy session, and each modern POST until it is answered. These events
-# cancel a request (basic/patterns/cancellation §Transport-Specific Cancellation):
+# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and
+# of each modern POST until it is answered. These events cancel a request
+# (basic/patterns/cancellation §Transport-Specific Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client closes the stream     -       yes            no: it may fetch the rest
 #     end of input, DELETE             later   -              no: handlers may finish
 #
-# A cancellation wakes everything that waits, by functions that do not block: a coroutine
-# at its `await`, a question, a subscription and, on a thread of its own, an on_cancel()
-# function. Other handlers can only be asked to stop: Python cannot end a thread.
+# A cancellation wakes coroutines, questions and subscriptions, and calls on_cancel()
+# functions. Other handlers can only be asked to stop: Python cannot end a thread.
 
 
 class Peer:
     """The other end of a pipe, a session or one POST.
 
         send        takes messages that belong to no request
-        ordered     messages arrive in the order in which they were sent
+        ordered     messages arrive in order
         running     requests that have not ended, by id
-        closed      true once close() was called: the client has left
+        closed      true once the client has left
         session     [legacy] the Session, once `initialize` has opened one
-        opening     [legacy] held while another session replaces it
-        null_ids    [legacy] true while errors without an id say `"id": null`
+        null_ids    [legacy] true if errors without an id say `"id": null`
         questions   [legacy] our open questions to the client, by id, each with the
                     Future of its answer
 
     `running` and `questions` need no lock: use single operations, or a copy. Any thread
-    may call any method. A transport overrides push() if sending might block, prepare()
-    if a subscription needs a stream of its own, and check() if it has headers that must
-    agree with the message. It calls close() when the client has left.
+    may call any method.
     """
 
     def __init__(self, send: Send | None = None, *, ordered: bool = True) -> None:
@@ -3736,16 +3525,15 @@ class Peer:
         self.closed = False
         self.null_ids = False
         self.session: Session | None = None
-        self.opening = threading.Lock()
         self.questions: dict[Any, Any] = {}
         self.question_ids = itertools.count(1)
 
     def check(self, ctx: Context) -> None:
-        """Compare a modern request with its transport's headers, before its version."""
+        """Compare a modern request with its transport's headers."""
 
     def push(self, message: Message, send: Send) -> None:
-        """Send a message outside of any request, with `send`. A transport overrides
-        this if it might wait for the client."""
+        """Send a message outside of any request. A transport overrides this if it might
+        wait for the client."""
         try:
             send(message)
         except Exception as problem:  # the other clients are still told
@@ -3764,15 +3552,15 @@ class Peer:
         """[legacy] Check that a call may ask its user; HttpError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
-        """Act on a notification; most need nothing."""
-        name = MISNAMED.get(message["method"], message["method"])
+        """Act on `cancelled` and `initialized`."""
+        method = message["method"]
         params = message.get("params")
-        if name == "notifications/cancelled" and isinstance(params, dict):
-            ident = params.get("requestId", params.get("id"))  # LSP has `id`
+        if method == "notifications/cancelled" and isinstance(params, dict):
+            ident = params.get("requestId")
             ctx = self.running.get(ident) if is_id(ident) else None
             if ctx:
                 ctx._cancel()
-        elif name == "notifications/initialized" and self.session:
+        elif method == "notifications/initialized" and self.session:
             self.session.ready = True
 
     def cancel_all(self) -> None:
@@ -3799,20 +3587,15 @@ class Peer:
 #     a `def` handler          the thread of the request, or that of `run=`
 #     an `async def` handler   the event loop; the thread of the request waits for it
 #
-# Each message is served in a copy of the context (contextvars) of run()'s caller; over
-# HTTP, `authorize` runs in it, too. So a variable that a handler sets is unknown to all
-# other calls.
-#
-# Most programs call run(). run_here() calls handlers on the thread that called it, for
-# an application that only one thread may touch. If you have a transport of your own,
-# call handle() with each message.
+# Each message is served in a copy of the context (contextvars) of run()'s caller.
 
 
 class Server(Registry):
-    """An MCP server: register functions, then run() it, or call handle().
+    """An MCP server: register functions, then run() it. With a transport of your own,
+    call handle() with each message.
 
-    Handlers run on several threads at once, even on stdio. So guard shared data with a
-    lock, or run handlers on one thread (`run`), or make them `async def`.
+    Handlers run on several threads at once. So guard shared data with a lock, or run
+    handlers on one thread (`run`), or make them `async def`.
 
     `instructions` tell a model how to use the server. `page_size`: items per page of a
     list (None: all). `state_key` signs request state; processes that serve the same
@@ -3824,11 +3607,9 @@ class Server(Registry):
     call changed(). `on_watch` is called with the URI and the Context of each
     subscription to a resource; it refuses one by raising.
 
-        brief, info    name and version; the same with all of `info`
         listeners      subscriptions, and sessions, that are told of changes
-        hook           calls functions on the thread of `run=`
-        _loop          the event loop; None: no coroutine has run. _lock guards its
-                       start
+        _loop          the event loop; None: no coroutine has run
+        _lock          guards the start of the loop, and of a session
         _endings       functions that end each run() in progress
         _stops         true if stop() came before the run() that it ends
     """
@@ -3852,23 +3633,20 @@ class Server(Registry):
         self.brief = {"name": name, "version": version}
         names = "name version title description websiteUrl icons"
         self.info = checked({**self.brief, **info}, names)
+        self.cache_hints = {"ttlMs": ttl_ms, "cacheScope": cache_scope}
         checked(
-            {"instructions": instructions, "pageSize": page_size},
-            "instructions pageSize",
+            {"instructions": instructions, "pageSize": page_size, **self.cache_hints},
+            "instructions pageSize ttlMs cacheScope",
         )
         self.instructions = instructions
         self.page_size = page_size
         if state_key is None:
             state_key = os.urandom(32)
-        elif isinstance(state_key, str):
+        if isinstance(state_key, str):
             state_key = state_key.encode()
-        self.state_key = state_key
-        if not isinstance(self.state_key, bytes) or len(self.state_key) < 16:
+        if not isinstance(state_key, bytes) or len(state_key) < 16:
             raise ValueError("state_key must be str or bytes, of at least 16 bytes")
-        self.cache_hints = checked(
-            {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
-        )
-
+        self.state_key = state_key
         self.on_watch: Func = lambda uri, ctx: None
         self.listeners: dict[Any, None] = {}
         self.hook = RunHook(run)
@@ -3882,8 +3660,7 @@ class Server(Registry):
     def offered(self, kind: str, ctx: Context) -> Entries:
         """Return the entries of a kind that a caller may see; the kind as in entries().
 
-        Override it to hide entries from `ctx.principal`: for this caller they do not
-        exist.
+        Override it to hide entries from `ctx.principal`.
         """
         return self.entries(kind)
 
@@ -3899,8 +3676,8 @@ class Server(Registry):
     ) -> None:
         """Serve one decoded message, on any thread; `send` gets all that results.
 
-        A modern client needs no `peer`. `start` gets the handler, a function without
-        arguments, and runs it once, on a thread of its choice.
+        A modern client needs no `peer`. `start` gets the handler, and runs it once, on
+        a thread of its choice.
         """
         peer = peer or Peer()
         if isinstance(message, dict) and message.get("params", "") is None:
@@ -3917,7 +3694,7 @@ class Server(Registry):
                     raise invalid("_meta must be an object")
                 if message["id"] in peer.running:
                     raise RpcError(INVALID_REQUEST, "Invalid request: the id is in use")
-                # The era is decided for each request: some hosts mix both on one pipe.
+                # Some hosts mix both eras on one pipe.
                 era = Context
                 if META_VERSION not in meta:
                     era = LegacyContext
@@ -3934,8 +3711,7 @@ class Server(Registry):
     ) -> Any:
         """Call a registered function on its proper thread, and return its result.
 
-        Override it to count, limit or log calls: every call with valid arguments comes
-        here, also from a batch.
+        Override it to count, limit or log calls with valid arguments.
         """
         invoke = partial(entry.invoke, arguments, ctx, *values)
         result = invoke() if entry.stays else self.hook.call(ctx, invoke)
@@ -3944,8 +3720,7 @@ class Server(Registry):
         return result
 
     def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
-        """Run a coroutine on the event loop, and wait for its result. If the request is
-        cancelled, so is the coroutine, at its `await`."""
+        """Run a coroutine on the event loop, and wait for its result."""
         import asyncio
 
         with self._lock:
@@ -3962,11 +3737,8 @@ class Server(Registry):
         return future.result()
 
     def _run_loop(self, loop: Any) -> None:
-        """Run our own event loop for ever, on its thread."""
         while True:
-            with suppress(
-                SystemExit, KeyboardInterrupt
-            ):  # from a handler; its request gets it
+            with suppress(SystemExit, KeyboardInterrupt):  # its request gets it
                 loop.run_forever()
 
     def is_on_loop(self) -> bool:
@@ -3976,8 +3748,7 @@ class Server(Registry):
     def call(self, name: str, /, **arguments: Any) -> Message:
         """Call a tool, for an author's own tests, and return its result.
 
-        RpcError: the answer is an error. ClientLacks: the tool asks. To test the rest,
-        give the server to the client's connect().
+        RpcError: the answer is an error. ClientLacks: the tool asks.
         """
         request = {
             "id": 1,
@@ -3992,11 +3763,7 @@ class Server(Registry):
     # ---- notifications to all listeners
     def changed(self, what: str) -> None:
         """Tell clients that "tools", "prompts", "resources" (their lists) or a URI
-        changed.
-
-        From any thread. Over HTTP this does not wait; a client that has not yet been
-        sent the same change is told only once.
-        """
+        changed, from any thread; over HTTP this does not wait."""
         if ":" in what:
             key = uri_key(what)
             for listener in list(self.listeners):
@@ -4011,10 +3778,11 @@ class Server(Registry):
                 listener.tell(method, {})
 
     def notify(self, method: str, params: Message | None = None) -> None:
-        """Send a notification that belongs to no request, and is not a change.
+        """Send a notification that belongs to no request, and is not a change, from any
+        thread.
 
         A session gets it if its revision has it; a subscription, if its client asked
-        for this name. From any thread. ValueError: a server may not send it so.
+        for this name.
         """
         row = NOTIFICATIONS.get(method)
         if method in CHANGES or (row and "<" not in row.way):
@@ -4034,7 +3802,7 @@ class Server(Registry):
 
         `arguments` default to the command line's; `http="[HOST:]PORT"` does not read
         them. `options` are those of Endpoint. Returns when the client has left, after
-        SIGINT or SIGTERM, or after stop(). Cleanup and the exit status are yours.
+        SIGINT or SIGTERM, or after stop().
         """
         self._refuse_loop("run")
         if isinstance(arguments, str):
@@ -4042,7 +3810,7 @@ class Server(Registry):
         for name in options.keys() - globals().get("OPTIONS", options):
             raise TypeError(
                 f"run() has no option {name}=: run() serves on stdio,"
-                " run(http='127.0.0.1:8000') over HTTP"
+                " run(http='127.0.0.1:8000', authorize=...) over HTTP"
             )
         if arguments is None:
             arguments = sys.argv[1:]
@@ -4058,7 +3826,6 @@ class Server(Registry):
             )
 
     def _refuse_loop(self, name: str) -> None:
-        """Raise a RuntimeError if an event loop runs on this thread."""
         if running_loop():
             raise RuntimeError(
                 f"{name}() would block the event loop: await"
@@ -4066,11 +3833,8 @@ class Server(Registry):
             )
 
     def stop(self) -> None:
-        """End run() as a signal does; any thread or signal handler may call this.
-
-        It ends one run(): if none has begun, the next one. It sets a flag, then looks
-        for a run(); stoppable() does these in the opposite order, so none is lost.
-        """
+        """End run(), or the next one, as a signal does; any thread or signal handler
+        may call this."""
         self._stops = True
         for end in list(self._endings):
             self._stops = False
@@ -4081,7 +3845,7 @@ class Server(Registry):
         """Have stop() call `end` while the body runs; `end` must take no lock."""
         self._endings.append(end)
         try:
-            # A stop() that came before the line above has set the flag.
+            # The opposite order of that in stop(), so that none is lost.
             if self._stops:
                 self._stops = False
                 end()
@@ -4090,11 +3854,8 @@ class Server(Registry):
             self._endings.remove(end)
 
     def run_here(self, arguments: list[str] | None = None, **options: Any) -> None:
-        """Serve as run() does, on another thread, and call `def` handlers on this one.
-
-        For an application whose data only one thread may touch. Returns when run()
-        would, once no handler runs here. TypeError: there is a `run=`.
-        """
+        """Serve as run() does, on another thread, and call `def` handlers on this one,
+        for an application whose data only one thread may touch."""
         self._refuse_loop("run_here")
         if self.hook.put:
             raise TypeError("run_here() calls handlers here: leave run= out")
@@ -4121,16 +3882,15 @@ class Server(Registry):
 
 
 # ======== 10. One function per method =================================================
-# Each function takes a Server and a Context (section 7), and returns a result, or raises
-# an exception (see the table there).
+# Each function returns a result, or raises an exception (see the table in section 7).
 
 MAX_URIS = 1000  # that a session or a subscription watches
-_MAX_NAMES = 100  # other notifications that a subscription asks for
+_MAX_NAMES = 100  # notifications of extensions that a subscription asks for
 MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
 
 
 def check_params(name: str, kinds: Message, params: Message) -> None:
-    """Check the types of a request's params, or of its `_meta`."""
+    """Check a request's params, or its `_meta`."""
     for key, kind in kinds.items():
         value = params.get(key)
         is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
@@ -4141,7 +3901,7 @@ def check_params(name: str, kinds: Message, params: Message) -> None:
 def serve_discover(server: Server, ctx: Context) -> Message:
     """Describe this server: server/discover §Response.
 
-    {"supportedVersions": [the newest first], "capabilities": {...}, "instructions": ...}
+    {"supportedVersions": [...], "capabilities": {...}, "instructions": ...}
     """
     return without_none(
         supportedVersions=versions(),
@@ -4155,7 +3915,7 @@ def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
     {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text; clients must not interpret it.
+    index of the page's first item, as text.
     """
     kind = ctx.method.split("/")[-2]
     entries = list(server.offered(kind, ctx).values())
@@ -4173,7 +3933,6 @@ def serve_list(server: Server, ctx: Context) -> Message:
 
 # ---- tools and prompts
 def find_entry(ctx: Context, kind: str, name: str) -> Entry:
-    """Return the "tool" or "prompt" of this name, or RpcError."""
     table = ctx.server.offered(f"{kind}s", ctx)
     if name not in table:
         raise RpcError(INVALID_PARAMS, f"Unknown {kind}: {name:.200}")
@@ -4184,8 +3943,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     """Call a tool: server/tools §Calling Tools, §Error Handling.
 
     params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
-    `structuredContent` or `isError`. Wrong arguments are reported to the model, which
-    can call again with others; an unknown name, to the client, which must list again.
+    `structuredContent` or `isError`. Wrong arguments are reported to the model, an
+    unknown name to the client.
     """
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
@@ -4195,8 +3954,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
         listed = "\n".join(errors)
         if ctx._rules.has("argument errors"):
             return tool_error(f"Invalid arguments for {name}: {listed}")
-        field, _, reason = errors[0].partition(": ")
-        raise invalid(listed, {"field": field.lstrip("/"), "reason": reason})
+        raise invalid(listed)
     ctx._in_tool = True
     value = server.call_handler(entry, arguments, ctx)
     if isinstance(value, Result) and ctx._rules.modern:
@@ -4225,7 +3983,7 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
 
 
 # ---- resources
-# server/resources §Security Considerations: a variable may become part of a path.
+# A variable may become part of a path (server/resources §Security Considerations).
 # Refused are an empty or absolute path, the folder itself, a drive, a segment "..", and
 # invalid characters.
 _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
@@ -4234,15 +3992,15 @@ _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
 def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
     """Return the entry behind a URI and the values of its variables; or NotFound.
 
-    A resource goes before a template; of several templates, the first one registered
-    wins. RpcError: a variable escapes its path segment, or does not fit its hint.
+    A resource goes before a template. RpcError: a variable escapes its path segment,
+    or does not fit its hint.
     """
     resources = ctx.server.offered("resources", ctx)
     if uri in resources:
         return resources[uri], {}
     for template, entry in list(ctx.server.offered("templates", ctx).items()):
         if match := entry.pattern.fullmatch(uri):
-            from urllib.parse import unquote  # it is slow to import
+            from urllib.parse import unquote
 
             values = {name: unquote(value) for name, value in match.groupdict().items()}
             for name, value in values.items():
@@ -4258,62 +4016,56 @@ def serve_read(server: Server, ctx: Context) -> Message:
     """Read a resource: server/resources §Reading Resources.
 
     params: {"uri": ...}; result: {"contents": [{"uri", "mimeType", "text" or "blob"}]}.
-    One URI may have several contents, such as the files of a folder.
     """
     uri = ctx.params["uri"]
     entry, variables = find_resource(ctx, uri)
     value = server.call_handler(entry, variables, ctx)
-    are_parts = isinstance(value, list) and all(map(is_contents, value)) and value
+    if not (value and isinstance(value, list) and all(map(is_contents, value))):
+        value = [value]
     mime_type = entry.definition.get("mimeType")
-    found = [
-        contents(uri, mime_type, part) for part in (value if are_parts else [value])
-    ]
+    found = [contents(uri, mime_type, part) for part in value]
     return {**entry.cache_hints, "contents": found}
 
 
 class Subscription:
     """A client that listens for changes: basic/patterns/subscriptions.
 
-        methods     the notifications that the client gets: of changed lists, and others
-                    that it named (see Server.notify())
+        meta        the `_meta` of its messages
+        methods     the notifications that the client gets
         uris        uri_key() of each URI that it watches
         _granted    the filter to be acknowledged, until begin() has sent it
 
-    It is one of `server.listeners` from begin() to end(), which any thread may call.
-    A Session (section 11) is the other kind of listener.
-
-    The client is told what is granted. No thread waits for the end.
+    It is one of `server.listeners` from begin() to end(), which any thread may call. A
+    Session (section 11) is the other kind.
     """
 
     def __init__(self, ctx: Context) -> None:
-        """Work out what is granted; RpcError: too much, or not allowed."""
+        """Grant what is allowed; RpcError: some is not."""
         self.ctx = ctx
+        self.meta = {META_SUBSCRIPTION: ctx.id}
         self.methods: set[str] = set()
         self.uris: set[str] = set()
+        self._granted: Message = {}
         server = ctx.server
         wanted = ctx.params["notifications"]
         uris = wanted.get("resourceSubscriptions", [])
         if not isinstance(uris, list) or len(uris) > MAX_URIS:
             raise invalid(f"resourceSubscriptions must be at most {MAX_URIS} strings")
-        self._granted: Message = {}
         for method in CHANGES:
             row = NOTIFICATIONS[method]
-            if method not in ctx._rules.notifications:
-                continue
-            if row.capability not in server.declared:
-                continue
-            if method == UPDATED and uris:
-                self._granted[row.filter] = uris
-                self.uris = set(map(uri_key, uris))
-                for uri in uris:
-                    if uri in server.resources or any(
-                        one.pattern.fullmatch(uri) for one in server.templates.values()
-                    ):
-                        find_resource(ctx, uri)  # NotFound: hidden from this caller
-                    server.on_watch(uri, ctx)
-            elif wanted.get(row.filter) is True:
+            if row.capability in server.declared and wanted.get(row.filter) is True:
                 self._granted[row.filter] = True
                 self.methods.add(method)
+        if uris and "resources" in server.declared:
+            self._granted["resourceSubscriptions"] = uris
+            self.uris = set(map(uri_key, uris))
+            patterns = [entry.pattern for entry in server.templates.values()]
+            for uri in uris:
+                if uri in server.resources or any(
+                    one.fullmatch(uri) for one in patterns
+                ):
+                    find_resource(ctx, uri)  # NotFound: hidden from this caller
+                server.on_watch(uri, ctx)
         # Other names, with a slash, are for Server.notify().
         names = [name[:200] for name in wanted if "/" in name and wanted[name]]
         for name in names[:_MAX_NAMES]:
@@ -4321,23 +4073,20 @@ class Subscription:
                 self.methods.add(name)
 
     def begin(self) -> None:
-        """Start listening, and acknowledge."""
         ctx = self.ctx
-        meta = {META_SUBSCRIPTION: ctx.id}
-        # Listen before acknowledging, or a change in between would be lost. The lock
-        # keeps the order of the messages.
+        # Listen first, or a change would be lost. The acknowledgement is sent first.
         with ctx._sending:
             ctx.server.listeners[self] = None
             try:
                 ctx.notify(
                     "notifications/subscriptions/acknowledged",
-                    {"notifications": self._granted, "_meta": meta},
+                    {"notifications": self._granted, "_meta": self.meta},
                 )
             except BaseException:  # it is answered with an error
                 del ctx.server.listeners[self]
                 raise
             ctx._subscription = self
-        # Free the request's memory: the subscription may last for long.
+        # Free memory: the subscription may last for long.
         self._granted = {}
         ctx.params = {}
         ctx.meta = {}
@@ -4351,31 +4100,28 @@ class Subscription:
         return method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
-        """Tell the client of a change."""
-        params = {**params, "_meta": {META_SUBSCRIPTION: self.ctx.id}}
+        params = {**params, "_meta": self.meta}
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         self.ctx.peer.push(message, self.ctx._emit)
 
     def end(self) -> None:
-        """Stop listening, and respond unless the client has cancelled. Only the first
-        call does anything."""
+        """Stop listening, and respond unless the client has cancelled."""
         ctx = self.ctx
         ctx.server.listeners.pop(self, None)
         if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
-            meta = {META_SUBSCRIPTION: ctx.id}
             if ctx.peer.ordered:
                 ctx.notify(
                     "notifications/cancelled",
-                    {"requestId": ctx.id, "reason": "closing", "_meta": meta},
+                    {"requestId": ctx.id, "reason": "closing", "_meta": self.meta},
                 )
-            ctx._finish(ctx._success(ctx._shape({"_meta": meta})))
+            ctx._finish(ctx._success(ctx._shape({"_meta": self.meta})))
 
 
 def serve_listen(server: Server, ctx: Context) -> Message:
     """Begin a subscription, which is answered when it ends.
 
     params: {"notifications": {"toolsListChanged": true, "resourceSubscriptions":
-    [uris], ...}}. Each notification names the request, in `_meta`.
+    [uris], ...}}.
     """
     subscription = Subscription(ctx)
     ctx.peer.prepare(ctx)
@@ -4389,7 +4135,7 @@ def serve_complete(server: Server, ctx: Context) -> Message:
 
     params: {"ref": {"type": "ref/prompt", "name": ...} or {"type": "ref/resource",
     "uri": a template}, "argument": {"name", "value": the text so far}}; result:
-    {"completion": {"values": [...]}}. Without a completer there are no values.
+    {"completion": {"values": [...]}}.
     """
     reference = ctx.params["ref"]
     argument = ctx.params["argument"]
@@ -4452,7 +4198,6 @@ def unsubscribe_resource(server: Server, ctx: Any) -> Message:
 
 # ---- extensions, and the table
 def serve_extension(server: Server, ctx: Context) -> Message:
-    """Serve a method that was registered with @server.method."""
     return server.call_handler(server.methods[ctx.method], {}, ctx, ctx.params) or {}
 
 
@@ -4471,10 +4216,9 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps its contents under
-# the keys of a modern `_meta`, so that all of Context works on it. LegacyContext differs
-# in two things: how the client is known (_admit), and how it is asked (_obtain). A
-# session on the wire:
+# A legacy client opens a session with `initialize`. The session keeps its contents
+# under the keys of a modern `_meta`. LegacyContext differs from Context in how the
+# client is known (_admit), and how it is asked (_obtain). A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4485,9 +4229,6 @@ SERVED: dict[str, Func] = {
 #     < 1  roots/list                            the server asks: an id of its own
 #     > 1  {"roots": [{"uri": "file:///home"}]}  the answer to this request
 #     < 1  {"content": [...]}
-#
-# The ids of the client's requests and of the server's are independent: both may use 1.
-
 
 # The parts of capabilities, and the names of a client, that a session keeps.
 _PARTS = ("form", "url", "tools", "context", "listChanged")
@@ -4500,11 +4241,11 @@ class Session:
 
         rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
-        ready      true once notifications/initialized has come; changes are sent then
-        methods    the notifications that its revision and its server have
+        ready      true once notifications/initialized has come
+        methods    the notifications of its revision and its server
         uris       uri_key() of each URI that it has subscribed to
 
-    It is one of `server.listeners` while its peer is open and can be sent messages.
+    It is one of `server.listeners` while messages can be sent to its peer.
     """
 
     def __init__(
@@ -4520,12 +4261,10 @@ class Session:
             META_CAPABILITIES: {},
             META_LOG_LEVEL: "info",
         }
-        # The capabilities, as far as its revision has them.
         declared = params.get("capabilities", {})
         for row in METHODS.values():
             given = declared.get(row.capability)
-            is_asked = row.way == "<" and row.name in self.rules.methods
-            if is_asked and isinstance(given, dict):
+            if isinstance(given, dict):
                 parts: Message = {part: {} for part in _PARTS if part in given}
                 usable = downgrade(self.rules, row.capability, parts)
                 self.meta[META_CAPABILITIES][row.capability] = usable
@@ -4538,16 +4277,14 @@ class Session:
         self.uris: set[str] = set()
 
     def open(self) -> None:
-        """Become the session of the peer, which follows its revision from now on."""
+        """Become the session of the peer."""
         self.peer.session = self
         self.peer.null_ids = self.rules.has("null id in errors")
 
     def hears(self, method: str) -> bool:
-        """Tell whether the client gets a notification of this name."""
         return method not in NOTIFICATIONS or method in self.methods
 
     def tell(self, method: str, params: Message) -> None:
-        """Send a notification that belongs to no request."""
         if self.ready:
             message = without_none(jsonrpc="2.0", method=method, params=params or None)
             self.peer.push(message, self.peer.send)
@@ -4556,7 +4293,7 @@ class Session:
 # ---- open questions are in peer.questions, each with a Future of its answer or of an
 # AskError. A thread that takes a question out must set its result.
 def take_response(peer: Peer, response: Message) -> None:
-    """Pass a response to the question that it answers; ignore any other response."""
+    """Pass a response to its question; ignore one that has none."""
     taken = peer.questions.pop(response["id"], None)
     if not taken:
         return
@@ -4567,26 +4304,22 @@ def take_response(peer: Peer, response: Message) -> None:
             raise AskError(f"the client refused: {error.get('message')!s:.200}", error)
         future.set_result(usable_answer(question, response.get("result")))
     except AskError as problem:
-        future.set_result(problem)
+        future.set_exception(problem)
 
 
 def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
-    """Answer those of these questions that are open with an AskError."""
+    """Answer the open ones of these questions with an AskError."""
     for ident in idents:
         question = peer.questions.pop(ident, None)
         if question:
-            question[1].set_result(AskError(reason))
+            question[1].set_exception(AskError(reason))
 
 
 def answers_in(futures: Message) -> Message:
     """Return the answers by key; AskError: one is missing, or not usable."""
-    answers = {}
-    for key, future in futures.items():
-        if not future.done():
-            raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
-        answers[key] = future.result()
-        if isinstance(answers[key], AskError):
-            raise answers[key]
+    answers = {key: one.result() for key, one in futures.items() if one.done()}
+    if len(answers) < len(futures):
+        raise AskError(f"the client did not answer within {ASK_SECONDS:g} s")
     return answers
 
 
@@ -4594,23 +4327,19 @@ class LegacyContext(Context):
     """A request in a session; also `initialize` and `ping`, which need none."""
 
     def _admit(self, start: Func) -> None:
-        """Answer `initialize` and `ping` at once; other requests need a session."""
         if self.method == "initialize":
             return self._finish(self._success(self._initialize()))
         if self.method == "ping":
             return self._finish(self._success({}))
-        # basic/lifecycle asks clients to wait for the answer to `initialize`; it does
-        # not ask servers to refuse requests that come before notifications/initialized.
         session = self.peer.session
         if session is None:
             raise invalid("send initialize first, or use _meta")
         self._identify(session.meta)
-        self._resolve(session.rules.version)
-        self._submit(start)
+        self._submit(session.rules.version, start)
 
     def _initialize(self) -> Message:
-        """Open a session, in place of an earlier one: [2025-11-25] basic/lifecycle
-        §Initialization. An unknown revision is answered with our newest legacy one."""
+        """Open a session: [2025-11-25] basic/lifecycle §Initialization. An unknown
+        revision is answered with our newest legacy one."""
         check_params(self.method, PARAMS[self.method], self.params)
         version = self.params["protocolVersion"]
         if version not in versions("legacy"):
@@ -4620,7 +4349,7 @@ class LegacyContext(Context):
         session = Session(server, peer, version, self.params)
         peer.register()
         declared = server.capabilities(version, tells=peer.send is not drop)
-        with peer.opening:  # over HTTP+SSE, another one may come at the same moment
+        with server._lock:  # another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
             if peer.send is not drop:
@@ -4638,13 +4367,11 @@ class LegacyContext(Context):
         with self._sending:
             self.peer.disconnect(self._send)
 
-    # ---- asking
     def _obtain(self, questions: Message) -> Message:
-        """Send the questions as requests, and wait for the answers."""
         from concurrent.futures import wait
 
         with self._asking(questions) as futures:
-            wait(futures.values(), ASK_SECONDS)
+            wait(futures.values(), ASK_SECONDS, "FIRST_EXCEPTION")
             return answers_in(futures)
 
     async def _obtain_later(self, questions: Message) -> Message:
@@ -4652,14 +4379,15 @@ class LegacyContext(Context):
 
         with self._asking(questions) as futures:
             waiting = [wrap_future(future) for future in futures.values()]
+            for one in waiting:  # asyncio logs an exception that nobody has asked for
+                one.add_done_callback(lambda one: one.cancelled() or one.exception())
             if waiting:
-                await wait(waiting, timeout=ASK_SECONDS)
+                await wait(waiting, timeout=ASK_SECONDS, return_when="FIRST_EXCEPTION")
             return answers_in(futures)
 
     @contextmanager
     def _asking(self, questions: Message) -> Iterator[Message]:
-        """Send questions as requests, and make the Futures of their answers, by key. At
-        the end, cancel the open ones."""
+        """Send questions as requests; yield the Futures of the answers, by key."""
         from concurrent.futures import Future
 
         peer = self.peer
@@ -4687,29 +4415,7 @@ class LegacyContext(Context):
                     self.notify("notifications/cancelled", {"requestId": ident})
 
 
-# ---- batches: one revision allows arrays of messages. Responses are sent in one array,
-# when the last request has ended; other messages are sent at once.
-class Batch:
-    """Sends the messages of a batch's requests; their responses are collected."""
-
-    def __init__(self, send: Send) -> None:
-        self.send = send
-        self.responses: list[Message] = []
-        self.size = 0
-
-    def __call__(self, message: Message) -> None:
-        line = encode(message)  # a message that cannot be sent fails alone
-        if "method" in message:
-            self.send(message)
-            return
-        if self.size + len(line) > MAX_BATCH_BYTES:
-            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
-            message = error_response(error, message)
-        else:
-            self.size += len(line)
-        self.responses.append(message)
-
-
+# ---- batches: one revision allows arrays of messages
 def serve_batch(
     server: Server,
     batch: list[Any],
@@ -4718,7 +4424,10 @@ def serve_batch(
     principal: Any,
     start: Func,
 ) -> None:
-    """Serve an array of messages in order: [2025-03-26] basic/index §Batching."""
+    """Serve an array of messages: [2025-03-26] basic/index §Batching.
+
+    The responses are sent in one array, other messages at once.
+    """
     refusal = RpcError(
         INVALID_REQUEST,
         f"Invalid request: only {R2} has batches, of 1 to "
@@ -4727,7 +4436,19 @@ def serve_batch(
     has_batches = peer.session and peer.session.rules.has("batches")
     if not has_batches or not 0 < len(batch) <= MAX_BATCH:
         return send(error_response(refusal, None, peer.null_ids))
-    collect = Batch(send)
+    responses: list[Message] = []
+    size = 0
+
+    def collect(message: Message) -> None:
+        nonlocal size
+        line = encode(message)  # a message that cannot be sent fails alone
+        if "method" in message:
+            return send(message)
+        size += len(line)
+        if size > MAX_BATCH_BYTES:
+            error = RpcError(INTERNAL_ERROR, "the batch's answers are too large")
+            message = error_response(error, message)
+        responses.append(message)
 
     def serve_all() -> None:
         for member in batch:
@@ -4735,14 +4456,10 @@ def serve_batch(
                 server.handle(member, collect, peer=peer, principal=principal)
             else:
                 collect(error_response(refusal, member, peer.null_ids))
-        try:
-            if collect.responses:
-                send(collect.responses)
-        except ValueError as problem:  # they are too large together
-            error = RpcError(INTERNAL_ERROR, str(problem))
-            send(error_response(error, None, peer.null_ids))
+        if responses:
+            send(responses)
 
-    # Without a request, nothing has to run: the answer over HTTP is 202.
+    # Without a request, the answer over HTTP is 202.
     if any(map(is_request, batch)):
         start(serve_all)
     else:
@@ -5374,10 +5091,9 @@ class Answer:
             exchange.write(data)
         self.written = time.monotonic()
         if outbox.is_done(self):
-            self.ended = True
-            must_come_back = outbox.reader is None
+            exchange.end(outbox.reader is None)  # then the client must come back
+            self.ended = True  # not before, or finish() would return too early
             outbox.detach(self)
-            exchange.end(must_come_back)
 
     def finish(self) -> None:
         """End the answer when its handler has returned."""

@@ -59,7 +59,8 @@ httpd = mcp.http_server(
 )
 
 # ---- inputs; over HTTP, their words in capitals are replaced by what belongs there
-META = {mcp.META_VERSION: "2026-07-28", mcp.META_CAPABILITIES: {"elicitation": {}}}
+NEWEST = mcp.versions()[0]
+META = mcp.meta_for(NEWEST, {mcp.META_CAPABILITIES: {"elicitation": {}}})
 OPENING = (
     '{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": '
     '"2025-03-26", "capabilities": {"elicitation": {}}, "clientInfo": {}}}\n'
@@ -72,7 +73,7 @@ TRACE = (
 HEAD = " /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 LEGACY = f"POST{HEAD}Mcp-Session-Id: SESSION\r\nContent-Length: LENGTH\r\n\r\n"
 MODERN = (
-    f"POST{HEAD}MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: METHOD\r\nMcp-Name: NAME\r\n"
+    f"POST{HEAD}MCP-Protocol-Version: {NEWEST}\r\nMcp-Method: METHOD\r\nMcp-Name: NAME\r\n"
     "Content-Length: LENGTH\r\n\r\n"
 )
 TOKEN = re.compile(rb'"(?:[^"\\\n]|\\.)*"|-?[0-9.]+|true|null|\{\}|\[\]|\n')

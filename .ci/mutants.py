@@ -237,11 +237,17 @@ class QuestionIds(Mutant):
     """questions have the same id, or null"""
 
     value: Any = "question"
+    original: Any = None
 
     def message(self, message: Json, request: Json) -> list[Any]:
         if "method" in message and "id" in message:
-            message["id"] = self.value
+            self.original, message["id"] = message["id"], self.value
         return [message]
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if message and "method" not in message and message.get("id") == self.value:
+            message["id"] = self.original
+        return message
 
 
 class QuestionNull(QuestionIds):
@@ -1223,14 +1229,29 @@ class Pieces(Mutant):
 
 
 class Surrogates(Mutant):
-    """half of a surrogate pair ends the process"""
+    """half of a surrogate pair makes the server write a line that is no message"""
 
     only = "stdio"
+    half = False
 
     def request(self, message: Json, headers: Json) -> Json | None:
-        if "\\ud" in repr(message):
-            os._exit(1)
+        self.half |= "\\ud" in repr(message)
         return message
+
+    def body(self, text: bytes, stream: bool) -> bytes:
+        half, self.half = self.half, False
+        return b"UnicodeEncodeError\n" + text if half else text
+
+
+class Oversteps(Mutant):
+    """questions use a mode, and tools for the model, that the client did not declare"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if message.get("method") == "elicitation/create":
+            message["params"]["mode"] = "url"
+        if message.get("method") == "sampling/createMessage":
+            message["params"]["tools"] = [{"name": "a", "inputSchema": {}}]
+        return [message]
 
 
 class ProbeEnds(Mutant):

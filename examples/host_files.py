@@ -289,8 +289,8 @@ def _tables(content: Message, folder: Path) -> Iterator[tuple[Message, str]]:
         yield _table(project, "mcpServers"), "local"
     for member in TABLES:
         yield _table(content, member), ""
-    # In the settings of VS Code and opencode 2: {"mcp": {"servers": ...}}. In opencode 1
-    # and Crush, `mcp` is the table. Gemini has other members there.
+    # VS Code's settings and opencode 2 have {"mcp": {"servers": ...}}; opencode 1 and
+    # Crush have the table itself at `mcp`. Gemini has other members there.
     inner = _table(content, "mcp")
     if isinstance(inner.get("servers"), dict):
         yield inner["servers"], ""

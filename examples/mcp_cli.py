@@ -483,6 +483,17 @@ class UnknownName(Exception):
     """No host's configuration has the name."""
 
 
+def server_of(entry: Any) -> Server:
+    """Return the server that an entry of a host's configuration describes."""
+    server = Server(url=entry.url, command=entry.command)
+    server.timeout, server.startup = entry.timeout, entry.startup
+    server.headers, server.env = dict(entry.headers), dict(entry.env)
+    server.oauth = as_object(entry.raw.get("oauth"))
+    server.cwd = entry.cwd
+    server.sse = entry.kind == "sse"
+    return server
+
+
 def configured(
     name: str, file: str | None, terminal: Terminal, may_be_file: bool
 ) -> Server:
@@ -529,13 +540,7 @@ def configured(
     except host_files.HostFileError as problem:
         raise UsageError(str(problem)) from None
 
-    server = Server(url=entry.url, command=entry.command)
-    server.timeout, server.startup = entry.timeout, entry.startup
-    server.headers, server.env = dict(entry.headers), dict(entry.env)
-    server.oauth = as_object(entry.raw.get("oauth"))
-    server.cwd = entry.cwd
-    server.sse = entry.kind == "sse"
-    return server
+    return server_of(entry)
 
 
 def meant(target: str) -> str:
@@ -882,6 +887,8 @@ class Parameters:
             return name
 
         hint = suggestion(name, self.schemas)
+        if not hint and self.schemas:
+            hint = f"; it has {', '.join(list(self.schemas)[:20])}"
         if f"--{name}" in OPTIONS:
             hint = f"; the option --{name} stands before {self.owner}"
         raise UsageError(f"{self.owner} has no argument {name!r}{hint}")
@@ -2200,7 +2207,7 @@ def error_text(problem: Exception) -> str:
         # What it wrote to stderr is on the screen already.
         return f"Disconnected: {str(problem).splitlines()[0]}"
     if isinstance(problem, HttpError) and problem.status == 401:
-        return f"{problem}\nThe server wants a login: try --login, or --header."
+        return f"{problem}\nThe server wants a login: try --login or --header, before the target."
     return f"{type(problem).__name__}: {problem}"
 
 

@@ -2,7 +2,7 @@
 # Changes, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
-# For linters of the project in which this file may be; its own checks are elsewhere.
+# For the linters of a project that copies this file.
 # ruff: noqa: PGH004
 # ruff: noqa
 # flake8: noqa
@@ -11,8 +11,8 @@
 # pyright: reportPossiblyUnboundVariable=false, reportUnsupportedDunderAll=false
 """A client for Model Context Protocol servers.
 
-It starts a server from a command or connects to one at a URL, and speaks every
-published revision. It imports mcp_ref.py, so copy both; mcp_cli.py is a command for it.
+It starts a server from a command, or connects to a URL, in every published revision.
+It imports mcp_ref.py, so copy both. mcp_cli.py is its command.
 
     from mcp_client import connect
     with connect(["python3", "server.py"]) as client:  # or a URL, or a Server object
@@ -20,27 +20,23 @@ published revision. It imports mcp_ref.py, so copy both; mcp_cli.py is a command
         print(client.call_tool("add", {"a": 2, "b": 3})["content"][0]["text"])
 
 Since 2026-07-28 (*modern*) each request carries version and capabilities in its
-`_meta`; up to 2025-11-25 (*legacy*) `initialize` opens a session. connect() detects
-which, once.
+`_meta`; up to 2025-11-25 (*legacy*) `initialize` opens a session.
 
-A name is defined before it is used. To follow a call from its caller to the bytes and
-back:
+The path of a call, from its caller to the bytes and back:
 
     Client.call_tool        the params of a method, and the shape of its result
     Client.request          answers the server's questions, retries
     Client._exchange        one message out, one response back
     Transport.send          returns at once; another thread writes the message
-
-    the bytes of the response, on the thread that reads them
-    Client.receive          which kind of message, and whose
+    Client.receive          on the thread that reads: which kind of message, and whose
     Request.settle          into the inbox of its request
-    Request.next            the caller's thread, which has waited there all along
+    Request.next            the caller's thread, which waits there
 
 Methods of Client block the caller. These threads do the rest:
 
     mcp-write, mcp-read     all messages to and from a server on stdio
     mcp-stderr, mcp-watch   its stderr; its exit
-    mcp-call                one message to a Server object in this process
+    mcp-call                one message to a Server in this process
     mcp-post                one POST (or DELETE), and the stream that answers it
     mcp-stream              [legacy] the stream of a session over HTTP
     mcp-answer              [legacy] one question from the server
@@ -48,9 +44,8 @@ Methods of Client block the caller. These threads do the rest:
 
 limits.md lists the known limits.
 
-In an asyncio program, await asyncio.to_thread(client.call_tool, ...); guide.md has the
-recipe that also cancels. A callback may be a coroutine function: each call runs in a
-loop of its own.
+In an asyncio program, await asyncio.to_thread(client.call_tool, ...); guide.md shows
+how to cancel. A callback may be a coroutine function: each call has its own loop.
 """
 
 from __future__ import annotations
@@ -77,15 +72,15 @@ from queue import SimpleQueue
 from select import select
 from threading import Event, Lock, RLock, Semaphore, Thread, Timer
 from time import monotonic
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 try:
     import mcp_ref  # noqa: F401
 except ImportError:
-    if __package__:  # both files are vendored in a package
+    if __package__:  # vendored in a package
         sys.modules["mcp_ref"] = import_module(".mcp_ref", __package__)
-    else:  # in the checkout, it is one folder up
+    else:  # in the checkout
         sys.path.append(str(Path(__file__).resolve().parents[1]))
 from mcp_ref import (
     HEADER_MISMATCH,
@@ -97,7 +92,6 @@ from mcp_ref import (
     META_LOG_LEVEL,
     META_SERVER,
     META_SUBSCRIPTION,
-    META_VERSION,
     METHOD_NOT_FOUND,
     METHODS,
     MISSING_CAPABILITY,
@@ -113,6 +107,7 @@ from mcp_ref import (
     encode,
     is_id,
     kind_of,
+    meta_for,
     mirror,
     printable,
     rules,
@@ -132,9 +127,8 @@ __all__ = """
 
 
 # ==== 1. Limits and exceptions ================================
-# Nothing that a server sends is trusted, so all of it is bounded; an invalid message
-# fails only the call it belongs to. RpcError is the server's own error; all other
-# exceptions are local and carry no code.
+# All that a server sends is bounded, and an invalid message fails only its own call.
+# RpcError is the server's error; other exceptions are local and carry no code.
 
 # ---- of a request
 CALL_SECONDS = 60  # default timeout of a request
@@ -142,24 +136,21 @@ LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
 MAX_ROUNDS = 10  # rounds of questions in one request
 # Questions in one result; of a legacy server, open at a time: more are ignored.
 MAX_QUESTIONS = 64
-
-# ---- of connecting
-COURTESY_SECONDS = 2.0  # for each message that is not needed to go on
+COURTESY_SECONDS = 2.0  # timeout of a message that connecting can do without
 
 # ---- of a list
-MAX_PAGES = 1000  # pages of one list
-MAX_STUCK_PAGES = 3  # ... one after another that bring no new item
-MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # of one list, all pages together
+MAX_PAGES = 1000
+MAX_STUCK_PAGES = 3  # one after another, without a new item
+MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # all pages together
 
 # ---- of a subscription
 MAX_UNREAD = 1000  # changes kept for its reader
 MAX_CHANGE = 2**14  # characters of each, unless no other waits
 
 # ---- of a server on stdio
-# How long it may take to start: npx and uvx install it first. A silent one counts as
-# legacy.
+# Until it answers: npx and uvx install it first. A silent one counts as legacy.
 PROBE_SECONDS = 10
-# The wait for its exit: after its stdin was closed, and again after SIGTERM.
+# Until it exits, after its stdin was closed, and again after SIGTERM.
 CLOSE_STEP_SECONDS = 2.0
 MAX_LAST_LINES = 20  # lines of its stderr quoted when it exits
 MAX_LINE_TEXT = 500  # characters of each
@@ -169,9 +160,9 @@ MAX_REDIRECTS = 3  # of one HTTP request; as many calls of `authorize`
 LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
-MAX_COOKIES = 50  # cookies kept; a server that sends more may not change them
-# The wait before a stream is opened again, unless the server sets `retry`; and before a
-# request is repeated, unless it sends Retry-After.
+MAX_COOKIES = 50  # cookies kept
+# Before a stream is opened again, unless the server sets `retry`, and before a request
+# is repeated, unless it sends Retry-After.
 RETRY_SECONDS = 1.0
 MAX_RETRIES = 2  # after 502, 503 or 504, with pauses that double
 
@@ -208,7 +199,6 @@ _FAILURES = (RpcError, HttpError, OSError, Malformed)
 
 
 # ==== 2. Checks of the server's data ==========================
-# Pure functions.
 
 
 def _object(value: Any, *names: str) -> Message:
@@ -225,9 +215,13 @@ def _member(value: Any, name: str, kind: type) -> Any:
     return value[name]
 
 
+def _check_texts(value: Any, *names: str) -> None:
+    for name in names:
+        _member(value, name, str)
+
+
 def _result(response: Message) -> Any:
-    """Return the result of a response; RpcError if it is an error, Malformed if
-    neither."""
+    """Return the result of a response, or raise its error."""
     error = response.get("error")
     if error is None:
         return _member(response, "result", dict)
@@ -236,13 +230,11 @@ def _result(response: Message) -> Any:
 
 
 def _thread(name: str, target: Any, *arguments: Any) -> None:
-    # A daemon does not delay the end of the process.
     Thread(target=target, args=arguments, name=name, daemon=True).start()
 
 
 def _called(function: Any, *arguments: Any) -> Any:
-    """Call an application's function; it may be async, or take only the first
-    argument."""
+    """Call a callback; it may be async, or take only the first argument."""
     import asyncio
     import inspect
 
@@ -255,18 +247,17 @@ def _called(function: Any, *arguments: Any) -> Any:
     return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
-# ---- the form of an elicitation
+# ---- forms of elicitations
 
-# The keywords of a form's fields; others, such as `pattern`, are ignored: a pattern can
-# take for ever to match.
+# The keywords of a form's fields that are checked. A `pattern` may take for ever.
 _FIELD = """
     type minLength maxLength minimum maximum enum const items minItems maxItems
 """.split()
 
 
 def _known_keywords(part: Message) -> Message:
-    """Return a part of a form without unknown keywords: client/elicitation §Requested
-    Schema. Choices with titles become an `enum`, which is fast to check."""
+    """Return a part of a form without other keywords; choices with titles become an
+    `enum`: client/elicitation §Requested Schema."""
     known = {name: part[name] for name in _FIELD if name in part}
     for name in ("oneOf", "anyOf"):
         choices = part.get(name, [{}])
@@ -337,8 +328,8 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
         and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
     }
 
-    # One that stands elsewhere (below `items`, for instance), has a wrong type or a
-    # wrong name, or repeats another one's, is in the text but not among the names.
+    # One below `items`, with a wrong type or name, or a name that another has, is in
+    # the text but not among the names.
     if len(names) != json.dumps(schema).count('"x-mcp-header":'):
         raise Malformed(
             "each x-mcp-header must be a unique name of a string, integer or boolean"
@@ -352,7 +343,7 @@ def _mirrors(schema: Any, arguments: Any) -> Message:
 
 # ---- headers
 
-# Those that a user may not set: the transport depends on them.
+# The transport depends on these: a user may not set them.
 _FIXED_HEADERS = """
     accept accept-encoding connection content-length content-type last-event-id
     transfer-encoding
@@ -360,7 +351,7 @@ _FIXED_HEADERS = """
 
 
 def merge_headers(*parts: Message) -> Message:
-    """Merge dicts of headers: a later one replaces an earlier one, in any spelling."""
+    """Merge dicts of headers. A later header replaces an earlier one in any case."""
     found = {name.lower(): (name, part[name]) for part in parts for name in part}
     return dict(found.values())
 
@@ -413,7 +404,7 @@ def _proxy(text: str) -> tuple[Any, Message]:
 
 
 def _check_url(url: Any) -> None:
-    """Check a URL that a server wants a user to open: ValueError if it is not plain."""
+    """ValueError if a URL that a server sends to a user is not plain."""
     if not re.fullmatch(r"https?://[!-\[\]-~]{1,4000}", str(url)):
         raise ValueError("url must be http(s), printable ASCII, without a backslash")
     _origin(url)
@@ -438,28 +429,29 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
 #
 #   1. Client._transmit() puts the request among `client.running`.
 #   2. A thread of the transport sends the message, and settle()s a failure.
-#   3. The thread that reads finds the request in `running` by the message's id. It
-#      put()s progress into the inbox, and settle()s the response.
-#   4. In any case, Client._finish() takes it out of `running`, and cancels it on the
-#      server if there was no response.
+#   3. The thread that reads finds the request by its id, put()s progress, and settle()s
+#      the response.
+#   4. Client._finish() takes it out of `running`, and cancels it if it has no response.
+
+
+REQUEST_OPTIONS = {"timeout", "tag", "on_progress", "extend", "longest"}
 
 
 class Request:
-    """A request, from sending to response. Any thread may cancel() it.
+    """A request. Any thread may cancel() it.
 
     A notification, or an answer to a server's question, has `response=False`: it is
     settled when it is sent.
 
-    state       true while ...                              changed by
-    waiting     the caller is inside next() or wait()       the caller
-    settled     its response, or an exception in its        settle(), by the thread
+    state       true once ...                               set by
+    settled     its response, or an exception in its        settle(), on the thread
                 place, has arrived                          that reads or posts
-    cancelled   someone gave it up                          cancel(), any thread
-    over        the caller waits no longer, and the         Client._finish(), the caller
-                thread that posts ends
+    cancelled   it was given up                             cancel(), on any thread
+    over        the caller waits no longer; the             Client._finish(), on the
+                thread that posts ends                      caller's
 
-    A request may be settled and cancelled; next() looks at `cancelled` first. No lock
-    is needed: each flag is only ever set, and a deque is thread-safe.
+    It may be both settled and cancelled: next() checks `cancelled` first. No lock is
+    needed: flags are never cleared, and a deque is thread-safe.
 
     `tag`: see connect(). `timeout`: seconds for the response; `extend`: progress resets
     it, until `last` (a time). `deadline`: the time at which next() gives up; it moves
@@ -493,13 +485,13 @@ class Request:
         self.cancelled = False
         self.over = Event()
         self.inbox: Any = deque()
-        # Free while the inbox may have something new. A queue would hang: a signal
-        # handler that calls cancel() could wait for itself in Queue.put(), and after a
-        # long handler SimpleQueue.get() may wait for ever (CPython 3.9 to 3.13).
+        # Free while the inbox may have something new. A queue would hang: in a signal
+        # handler, cancel() could wait for itself in Queue.put(), and after it,
+        # SimpleQueue.get() may wait for ever (CPython 3.9 to 3.13).
         self._news = Lock()
 
         # ---- over HTTP only
-        self.wire: Any = None  # its connection, while it has one
+        self.wire: Any = None
         self.last_id = ""  # of the last event of its stream that had an id
         self.retry = RETRY_SECONDS  # pause before its stream is opened again ...
         self.slower = 1  # ... times this, which doubles while it brings nothing
@@ -546,11 +538,11 @@ class Request:
                     raise item
                 return item
             # At most a second: the deadline may move, and a signal just before this
-            # wait does not end it (seen with Python 3.9).
+            # wait does not end it (Python 3.9).
             self._news.acquire(timeout=min(left, 1))
 
     def wait(self) -> Any:
-        """Wait for the response and return it; report progress until then."""
+        """Return the response; report progress until it comes."""
         while True:
             message = self.next()
             if "method" not in message:
@@ -564,9 +556,8 @@ class Request:
 
 
 # ==== 4. Transports: in this process, and stdio ===============
-# A transport carries messages, and does not interpret them. It passes messages of the
-# server to Client.receive(), and exceptions to Request.settle(). A message without a
-# response settles its request once it is sent.
+# A transport passes messages of the server to Client.receive(), and exceptions to
+# Request.settle().
 
 
 class Transport:
@@ -576,8 +567,8 @@ class Transport:
 
     client: Client  # set by the client
     up = False  # true while it is started, and not lost since
-    # True while the server has served nothing: it was not reached, exited before it had
-    # read anything, or wants a login.
+    # True while the server has served nothing: it was not reached, exited without
+    # reading, or wants a login.
     unread = False
     # True if headers repeat parts of the body, and closing the connection cancels.
     mirrors = False
@@ -591,8 +582,7 @@ class Transport:
         print(printable(line), file=sys.stderr)
 
     def _receive(self, *arguments: Any) -> None:
-        """Pass a message to the client; report text that is no message, and a callback
-        that fails."""
+        """Pass a message to the client; report other text, and callbacks that fail."""
         try:
             self.client.receive(*arguments)
         except Exception as problem:
@@ -617,14 +607,12 @@ class Transport:
 
 
 class MemoryTransport(Transport):
-    """A Server in this process; each message has its own thread, so that calls can time
-    out."""
+    """A Server in this process. Each message has a thread, so calls can time out."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
 
     def start(self) -> None:
-        # For the server, a new peer is a new connection.
         self.peer = Peer(self._deliver)
         self.up = True
 
@@ -646,8 +634,7 @@ class MemoryTransport(Transport):
         )
 
 
-# The environment variables that a server inherits: no secrets. connect(env=...) adds
-# others.
+# The environment variables that a server inherits: no secrets.
 _INHERITED = """
     APPDATA COMSPEC HOME HOMEDRIVE HOMEPATH LANG LC_ALL LC_CTYPE LOCALAPPDATA LOGNAME
     PATH PATHEXT PROGRAMFILES SHELL SYSTEMDRIVE SYSTEMROOT TEMP TERM TMP TMPDIR TZ
@@ -662,7 +649,7 @@ def _lines(file: Any) -> Iterator[bytes]:
 
 def _kill(process: Any, name: str) -> None:
     """Send a signal to a server and its children; on Windows, end the server."""
-    with suppress(OSError):  # no process is left
+    with suppress(OSError):
         if os.name == "nt":
             process.kill()
         else:
@@ -691,14 +678,13 @@ class StdioTransport(Transport):
     serving     a Popen   True    _lose(): a pipe broke, or it exited; stop()
     lost        a Popen   False   stop(), which start() calls first
 
-    start() makes for each process: `wrote`, true once a line was written; `loss`, the
-    exception for later calls; `outgoing`, pairs of a line and its request (None ends
-    mcp-write); `exited`; `ended` and `silent`, set when its stdout and its stderr have
-    been read to the end. Its four threads get it as an argument, because `process` may
-    be the next one when they end."""
+    Each process has: `wrote`, true once a line was written; `loss`, the exception for
+    later calls; `outgoing`, pairs of a line and its request (None ends mcp-write);
+    `exited`; `ended` and `silent`, set at the end of its stdout and its stderr. When
+    its four threads end, `process` may be the next: they get theirs as an argument."""
 
     process: Any = None
-    heard = False  # true once this process has said something
+    heard = False  # true once this process has written to stdout
     last_lines: Any = ()  # the end of its stderr, cut to MAX_LINE_TEXT
 
     def __init__(
@@ -739,7 +725,7 @@ class StdioTransport(Transport):
                 stderr=PIPE,
                 env=self.env,
                 cwd=self.cwd,
-                start_new_session=True,  # a process group, to be ended whole
+                start_new_session=True,
             )
         except (OSError, ValueError, IndexError) as problem:
             raise Disconnected(f"cannot start {self.command}: {problem}") from None
@@ -750,14 +736,12 @@ class StdioTransport(Transport):
         _thread("mcp-write", self._write, process)
 
     def send(self, message: Message, request: Request) -> None:
-        # mcp-write takes it from there.
         self.outgoing.put((encode(message), request))
         if not self.up:  # if it dies after this, lost() finds the request
             raise self.loss
 
     def _write(self, process: Any) -> None:
-        """Write lines; runs on mcp-write, the only thread that a slow server can
-        block."""
+        """Write lines; runs on mcp-write, which a slow server can block."""
         # The server has closed its stdin, or is gone: _lose() fails the requests.
         with suppress(OSError), process.stdin:
             for line, request in iter(self.outgoing.get, None):
@@ -780,7 +764,7 @@ class StdioTransport(Transport):
         self._lose(process)
 
     def _forward(self, process: Any) -> None:
-        """Pass on the lines of the server's stderr; runs on mcp-stderr."""
+        """Pass on its stderr; runs on mcp-stderr."""
         with process.stderr:
             for line in _lines(process.stderr):
                 text = line.decode("utf-8", "replace").rstrip()
@@ -797,10 +781,9 @@ class StdioTransport(Transport):
         self._lose(process)
 
     def _lose(self, process: Any) -> None:
-        """Mark the server as gone; fail pending calls, quoting the end of its
-        stderr."""
-        # A pipe may end a moment before the process. Answers that it wrote before are
-        # still to be read, unless another process keeps its stdout open.
+        """Fail pending calls, quoting the end of the server's stderr."""
+        # A pipe may end before the process, and the process before its answers are
+        # read; but another process may keep its stdout open.
         if self.exited.wait(1):
             self.ended.wait(CLOSE_STEP_SECONDS)
             self.silent.wait(0.2)
@@ -816,12 +799,12 @@ class StdioTransport(Transport):
             self.client.lost(loss)
 
     def stop(self) -> None:
-        """Shut down the server: basic/transports/stdio §Shutdown."""
+        """Close stdin, then end the server: basic/transports/stdio §Shutdown."""
         process = self.process
         self.up = False
         if process:
             self.outgoing.put(None)
-            # A server that never said a word has nothing to finish.
+            # If it never wrote, it has nothing to finish.
             patience = CLOSE_STEP_SECONDS if self.heard else 0.2
             try:
                 for step in ("SIGTERM", "SIGKILL"):
@@ -837,36 +820,28 @@ class StdioTransport(Transport):
 
 
 # ==== 5. Transports: HTTP =====================================
-# Each message is a POST on its own thread, which may block; the caller waits in
-# Request.next() and hangs up at the deadline. [legacy] A session has a stream, opened
-# by GET; HTTP+SSE has no other.
+# Each message is a POST on its own thread, which may block; the caller hangs up at the
+# deadline. [legacy] A session has a stream, opened by GET; HTTP+SSE has no other.
 #
-# Connections are kept, and one may have ended when it is used again. The request is
-# then sent once more on another connection, if it was not sent completely, or only
-# reads.
+# A connection that is kept may have ended when it is used again. The request is then
+# sent on another, if it was not sent completely, or only reads.
 #
 # A message goes down through these, and each knows only the next:
 #
 #     _post            the meaning of the response; HTTP+SSE
-#     _open            redirects, authorization, a busy server
-#     _send            headers, cookies, a kept connection that has ended
+#     _open            redirects, authorization
+#     _send            headers, cookies, a busy server, a kept connection that has ended
 #     _Wire.exchange   bytes
 
 
-# Requests that are repeated while a server restarts: they only read.
+# Requests that only read: they are repeated while a server restarts.
 _REPEATED = """
     initialize ping prompts/list resources/list resources/templates/list server/discover
     tools/list
 """.split()
 
 
-class _Call(NamedTuple):
-    """An HTTP request; `headers` are those of the protocol."""
-
-    verb: str
-    headers: Message
-    request: Request
-    message: Any = None
+_STREAM_END = b"\r\n0\r\n\r\n"  # after the last chunk
 
 
 class _Wire:
@@ -877,8 +852,8 @@ class _Wire:
     kept     None        it waits in HttpTransport.idle for another request
     ended                nothing: it is dropped, and never used again
 
-    `lock` guards `owner`: hang_up(), which any thread may call for the owner, must not
-    end the next owner's exchange. Everything else is done by the owner's thread.
+    `lock` guards `owner`: any thread may call hang_up() for the owner, which must not
+    end the next owner's exchange. All else is done by the owner's thread.
 
     exchange() sets `status`, `headers` (names in lower case), `is_stream`, `body`."""
 
@@ -895,9 +870,9 @@ class _Wire:
         self.host = host  # as errors name it
         self.route = ""  # ... and the proxy
         self.lock = Lock()
-        self.place: Message = {"on": 0}  # Client.record() shows it for the exchange
+        self.place = {"on": 0}  # Client.record() shows it for the exchange
         self.prefix = ""  # of a path, for a proxy that must see the whole URL
-        self.credentials: Message = {}  # headers for such a proxy
+        self.credentials = {}  # headers for such a proxy
         with self.failing():
             if proxy is None and not proxy_bypass(urlsplit(url).netloc):
                 proxy = getproxies().get(scheme)
@@ -908,7 +883,7 @@ class _Wire:
                 self.route = f" (through the proxy {address[0]}{how})"
 
             if scheme == "http":
-                self.connection: Any = HTTPConnection(*address, timeout=timeout)
+                self.connection = HTTPConnection(*address, timeout=timeout)
                 if proxy:
                     self.prefix = f"http://{urlsplit(url).netloc}"
                     self.credentials = credentials
@@ -923,11 +898,11 @@ class _Wire:
 
     @contextmanager
     def failing(self, kind: Any = Disconnected) -> Iterator[None]:
-        """Turn the exceptions of a broken connection or URL into `kind`."""
+        """Raise `kind` for a broken connection or URL."""
         try:
             yield
         except (OSError, HTTPException, ValueError) as problem:
-            # http.client quotes the value of an invalid header, which may be a secret.
+            # http.client quotes the value of an invalid header: a secret.
             text = str(problem).partition(" value b")[0]
             raise kind(
                 f"{self.host}{self.route}: {text or type(problem).__name__}"
@@ -936,7 +911,7 @@ class _Wire:
     def exchange(
         self, verb: str, url: str, headers: Message, body: Any, stream: bool = True
     ) -> None:
-        """Send a request, and read the response. The body of a stream is left, if it
+        """Send a request, and read the response, except the body of a stream, if it
         may be a `stream`."""
         target = urlsplit(url)._replace(scheme="", netloc="", fragment="").geturl()
         target = quote(target.lstrip("/"), safe=string.punctuation)
@@ -958,7 +933,7 @@ class _Wire:
             if "Content-Encoding" in fields:  # http.client asks for "identity"
                 raise ValueError(f"compressed, unasked: {fields['Content-Encoding']}")
             if not self.is_stream:
-                # One byte more than decode() accepts: enough to be refused.
+                # One byte more than decode() accepts.
                 self.body = self.response.read(MAX_MESSAGE_BYTES + 1)
                 if self.response.length and len(self.body) <= MAX_MESSAGE_BYTES:
                     raise ValueError("the body was cut off")
@@ -969,9 +944,9 @@ class _Wire:
 
     def events(self, request: Request) -> Iterator[Any]:
         """Yield (name, data) of each event in a stream (HTML Standard, section 9.2);
-        store its id and `retry` in the request. Malformed if an event is too large."""
-        event: Message = {}
-        data: Any = []
+        store its id and `retry` in the request."""
+        event = {}
+        data = []
         size = 0
         with self.failing():
             text = io.TextIOWrapper(self.response, "utf-8-sig", "replace")
@@ -981,16 +956,16 @@ class _Wire:
                     value = value.removeprefix(" ")
                     if field == "data":
                         data.append(value)
-                    elif field in ("event", "id", "retry"):  # others are not kept
+                    elif field in ("event", "id", "retry"):
                         event[field] = value
                     size += len(line)
-                    if size > MAX_MESSAGE_BYTES + 1000:  # names of fields count, too
+                    if size > MAX_MESSAGE_BYTES + 1000:
                         raise Malformed(
                             f"the server sent an event of more than {size} characters"
                         )
                     if line == "\n":
                         request.last_id = event.get("id", request.last_id)
-                        # It has no `retry`, or one that is not a number.
+                        # There is none, or it is not a number.
                         with suppress(ValueError, KeyError):
                             request.retry = max(50, int(event["retry"][:9])) / 1000
                         if any(data):  # an event may have only an id
@@ -1003,9 +978,9 @@ class _Wire:
                 text.detach()  # else it would close the response
 
     def hang_up(self, owner: Any, close: bool = os.name == "nt") -> None:
-        """End the owner's exchange, from any thread: a read or write that blocks fails.
-        `close`: free the socket, too (on Windows, nothing else ends a read)."""
-        # The socket is closed already: there is nothing left to end.
+        """End the owner's exchange, from any thread. `close`: free the socket, too (on
+        Windows, nothing else ends a read)."""
+        # OSError: the socket is closed already.
         with self.lock, suppress(OSError):
             if self.owner is not owner:
                 return
@@ -1015,7 +990,7 @@ class _Wire:
                 socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def free(self) -> bool:
-        """Leave the owner; tell whether another request may use the connection."""
+        """Leave the owner; tell whether another may use the connection."""
         with self.lock:
             self.owner = None
             self.since = monotonic()
@@ -1025,16 +1000,16 @@ class _Wire:
     def is_fresh(self) -> bool:
         """Tell whether a kept connection looks usable: its last answer has ended, and
         it has not."""
-        # Any failure means no. (TypeError: the stream was cut; ValueError: select() with
-        # a thousand open files.)
-        with suppress(OSError, HTTPException, ValueError, TypeError):
+        # Any failure means no. (ValueError: select() with a thousand open files.)
+        with suppress(OSError, ValueError):
             self.socket.settimeout(0)
-            self.response.read(65536)  # the end of a stream, if it has come
-            return (
-                self.response.isclosed()
-                and not select([self.socket], [], [], 0)[0]  # bytes, or its end
-                and monotonic() - self.since < IDLE_SECONDS
-            )
+            # http.client would take the first digit of a chunk's length for all of it.
+            if self.response.isclosed() or self.response.fp.read(7) == _STREAM_END:
+                self.response.close()
+                return (
+                    not select([self.socket], [], [], 0)[0]  # bytes, or its end
+                    and monotonic() - self.since < IDLE_SECONDS
+                )
         return False
 
 
@@ -1046,8 +1021,8 @@ def fetch(
     timeout: float = 30,
 ) -> tuple[int, dict[str, str], bytes]:
     """Do one HTTP exchange, without redirects; return status, headers (names in lower
-    case) and body. `timeout`: seconds to connect to each address of the host, and as
-    many for the rest. Raises Disconnected, also on timeout."""
+    case) and body. `timeout`: seconds to connect to each address of the host, and again
+    for the rest. Disconnected: it failed, or took longer."""
     wire = _Wire(url, None, timeout, None)
     timer = Timer(timeout, wire.hang_up, [None])
     timer.daemon = True
@@ -1070,13 +1045,13 @@ class HttpTransport(Transport):
 
     `headers`: a dict, or a function of (verb, url) that returns one, called for each
     HTTP request. `authorize`: called with the HttpError of a 401 or 403, whose
-    `seconds` say how long it may take, not counting a person; returns `headers` for all
-    requests from then on, or None to give up. `tls`: an ssl.SSLContext; or `cacert`, a
-    PEM file with the certificate authorities to trust. `proxy`: such as
-    "http://user:password@host:3128" for every host, "" for none; the default is that of
+    `seconds` say how long it may take, without a person; returns `headers` for all
+    later requests, or None to give up. `tls`: an ssl.SSLContext; or `cacert`, a PEM
+    file with the certificate authorities to trust. `proxy`: such as
+    "http://user:password@host:3128" for every host, "" for none; by default, that of
     the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), as urllib.request reads it.
-    `sse`: the server speaks HTTP+SSE; by default, the client finds out. Redirects must
-    stay within the origin. Cookies, which balancers use, go back to the origin only.
+    `sse`: the server speaks HTTP+SSE; by default, the client finds out. Redirects and
+    cookies stay within the origin.
 
     state                     session   sse     post_to   stream
     stopped (`up` is False)   any       any     any       None, or over
@@ -1084,9 +1059,9 @@ class HttpTransport(Transport):
     legacy                    "" or id  False   ""        a GET, if the server has one
     HTTP+SSE                  ""        True    a URL     a GET, always
 
-    A thread that posts sets `session` when `initialize` is answered, and clears it,
-    with `up`, when it is lost. The stream's thread sets `post_to`. `lock` guards asking
-    for authorization only: a person may take minutes under it."""
+    A thread that posts sets `session`, and clears it, with `up`, when it is lost. The
+    stream's thread sets `post_to`. `lock` is only for authorization: a person may take
+    minutes under it."""
 
     mirrors = True
     session = ""
@@ -1119,11 +1094,11 @@ class HttpTransport(Transport):
         self.authorize = authorize
         self.authorized: Any = {}  # the headers that `authorize` returned last
         self.lock = Lock()
-        self.idle: Any = []  # kept connections
+        self.idle: Any = []
         self.cookies: Message = {}  # "name=value", by name
 
     def start(self) -> None:
-        # Nothing is connected yet: the first message does that.
+        # The first message connects.
         self.session = ""
         self.sse = self.only_sse
         self.post_to = ""
@@ -1136,10 +1111,8 @@ class HttpTransport(Transport):
             deletion = Request(
                 self.client, "DELETE", CLOSE_STEP_SECONDS, response=False
             )
-            self._run(
-                "mcp-post", deletion, lambda: self._open(_Call("DELETE", {}, deletion))
-            )
-            # Many servers refuse it, some are gone: the session expires anyway.
+            self._run("mcp-post", deletion, lambda: self._open(deletion, "DELETE", {}))
+            # If it fails, the session expires.
             with suppress(Exception):
                 deletion.wait()
         self.up = False
@@ -1170,8 +1143,8 @@ class HttpTransport(Transport):
             if method == "tools/call":
                 name = params.get("name")
                 if name not in client.tools:
-                    # The tool's schema says which arguments become headers. Without
-                    # it, the server refuses the call if it needs any.
+                    # Its schema says which arguments become headers. If they are
+                    # missing, the server refuses the call.
                     with client._optional("tools/list"):
                         client.list_tools(timeout=(request.deadline - monotonic()) / 2)
                 schema = _object(client.tools, name).get("inputSchema")
@@ -1179,12 +1152,11 @@ class HttpTransport(Transport):
         return headers
 
     def _post(self, message: Message, request: Request) -> None:
-        """Post a message, and handle the response."""
         is_opening = request.method == "initialize"
         if is_opening and self.only_sse:
             self.listen(request.deadline - monotonic())
         headers = self._headers_of(message, request)
-        wire = self._open(_Call("POST", headers, request, message))
+        wire = self._open(request, "POST", headers, message)
         status = wire.status
         if self.post_to or not request.response:  # no response is due here
             if status >= 400:
@@ -1210,7 +1182,7 @@ class HttpTransport(Transport):
         elif status < 400 or answers:
             body = wire.body
             place = wire.place
-            self._release(request)  # so that the next request can use it
+            self._release(request)  # for the next request
             self.client.receive(body, request, place)
             if not request.settled:
                 raise Malformed(f"no response to {request.method} in {body!r:.200}")
@@ -1228,9 +1200,8 @@ class HttpTransport(Transport):
             raise self._refusal(wire)
 
     def _read_answer(self, wire: _Wire, request: Request) -> None:
-        """Read the stream that has the response. A legacy one that breaks is resumed,
-        if its events have ids: [2025-11-25] basic/transports §Resumability and
-        Redelivery."""
+        """Read the stream with the response. A legacy one whose events have ids is
+        resumed: [2025-11-25] basic/transports §Resumability and Redelivery."""
         while True:
             self._read_stream(wire, request, request)
             if request.settled:
@@ -1249,7 +1220,6 @@ class HttpTransport(Transport):
     def _read_stream(self, wire: _Wire, request: Request, owner: Any) -> None:
         """Receive a stream's messages until it ends or breaks, or until its owner has
         the response."""
-        # A stream that breaks has ended, too.
         with suppress(Disconnected):
             for name, data in wire.events(request):
                 if name == "message":
@@ -1260,8 +1230,8 @@ class HttpTransport(Transport):
                     return
 
     def _pause(self, request: Request) -> None:
-        """Wait before a stream is opened again: twice as long each time, while none
-        brings a message, up to 16 times `retry`."""
+        """Wait before a stream is opened again: twice as long each time while no
+        message comes, up to 16 times `retry`."""
         request.over.wait(request.retry * request.slower)
         request.slower = min(request.slower * 2, 16)
 
@@ -1280,13 +1250,13 @@ class HttpTransport(Transport):
     def _session_loss(self, wire: _Wire) -> Disconnected:
         """Give up a session that the server no longer knows; return the exception.
 
-        A server must say so by 404, but widely copied ones send 400, which can have
-        other reasons, too. So each request opens one other session at most."""
+        A server must send 404, but many send 400, which has other reasons, too. So a
+        request opens at most one other session."""
         lost = _SessionLost(f"the session is lost: {self._refusal(wire)}")
         if wire.session == self.session:
             self.lost_session = self.session
             self.session = ""
-            self.up = False  # the next request reconnects
+            self.up = False
             self._end_stream(lost)
         return lost
 
@@ -1301,7 +1271,6 @@ class HttpTransport(Transport):
             stream.next()
 
     def _end_stream(self, problem: BaseException) -> None:
-        # All subscriptions end with it: they live on this stream.
         if self.stream:
             self.stream.over.set()
             self.stream.hang_up()
@@ -1309,8 +1278,7 @@ class HttpTransport(Transport):
                 subscription.settle(problem)
 
     def _hold_stream(self, stream: Request) -> None:
-        """Read messages that belong to no request until the session ends; runs on
-        mcp-stream."""
+        """Read messages until the session ends; runs on mcp-stream."""
         try:
             while not stream.over.is_set():
                 wire = self._get(stream)
@@ -1324,7 +1292,7 @@ class HttpTransport(Transport):
         except Exception as problem:
             self._end_stream(Disconnected(f"the session's stream has ended: {problem}"))
             if self.post_to:
-                self.up = False  # the next request reconnects
+                self.up = False
                 self.client.lost(problem)
             raise
 
@@ -1339,28 +1307,30 @@ class HttpTransport(Transport):
 
     def _get(self, request: Request) -> _Wire:
         """Open a stream by GET, or resume it."""
-        headers: Message = {"Accept": "text/event-stream"}
+        headers = {"Accept": "text/event-stream"}
         if request.last_id:
-            headers["Last-Event-ID"] = request.last_id.encode()
-        wire = self._open(_Call("GET", headers, request))
+            headers["Last-Event-ID"] = request.last_id.encode().decode("latin-1")
+        wire = self._open(request, "GET", headers)
         if not wire.is_stream:
             raise self._refusal(wire)
         return wire
 
-    # ---- an exchange: redirects, then authorization, then the connection
+    # ---- an exchange
 
-    def _open(self, call: _Call) -> _Wire:
-        """Send an HTTP request, and read the head of the response; go on while it is a
-        redirect, asks for authorization, or says when the server will be less busy.
-        HttpError on 401, 403 and too many redirects."""
+    def _open(
+        self, request: Request, verb: str, headers: Message, message: Any = None
+    ) -> _Wire:
+        """Send an HTTP request; follow redirects, and authorize it. HttpError on 401,
+        403 and too many redirects."""
         url = self.url
-        if call.message and self.post_to:
+        if message and self.post_to:
             url = self.post_to
+        headers = {"User-Agent": "mcp_ref", **headers}
+        if request.method != "initialize":
+            headers["MCP-Protocol-Version"] = self.client.version
         for _ in range(MAX_REDIRECTS + 1):
             authorized = self.authorized
-            wire = self._send(call, url, authorized)
-            while self._is_busy(wire, call.request):
-                wire = self._send(call, url, authorized)
+            wire = self._send(request, verb, url, headers, message, authorized)
             if 300 <= wire.status < 400:
                 with wire.failing(Malformed):
                     url = urljoin(url, wire.headers.get("location", ""))
@@ -1370,8 +1340,8 @@ class HttpTransport(Transport):
                         )
             elif wire.status not in (401, 403):
                 return wire
-            elif self.authorize and call.verb != "DELETE":  # leaving begins no login
-                self._ask_to_authorize(self._refusal(wire), authorized, call.request)
+            elif self.authorize and verb != "DELETE":  # leaving begins no login
+                self._ask_to_authorize(self._refusal(wire), authorized, request)
             else:
                 break
         raise self._refusal(wire)
@@ -1379,13 +1349,13 @@ class HttpTransport(Transport):
     def _is_busy(self, wire: _Wire, request: Request) -> bool:
         """Wait if the request should be sent again; tell whether it should.
 
-        After 429 and 503 with Retry-After, any request; after 502, 503 and 504 (the
-        server restarts), one of _REPEATED."""
+        After 429 and 503 with Retry-After, any; after 502, 503 and 504 (the server
+        restarts), those in _REPEATED."""
         pause = inf
-        if wire.status in (502, 503, 504) and request.method in _REPEATED:
-            if request.slower < 2**MAX_RETRIES:
-                pause = RETRY_SECONDS * request.slower
-                request.slower *= 2
+        is_restarting = wire.status in (502, 503, 504) and request.method in _REPEATED
+        if is_restarting and request.slower < 2**MAX_RETRIES:
+            pause = RETRY_SECONDS * request.slower
+            request.slower *= 2
         if wire.status in (429, 503):
             with suppress(KeyError, ValueError):  # not sent, or a date
                 pause = max(RETRY_SECONDS, float(wire.headers["retry-after"]))
@@ -1395,8 +1365,8 @@ class HttpTransport(Transport):
         return True
 
     def _ask_to_authorize(self, refusal: Any, refused: Any, request: Request) -> None:
-        """Get headers from `authorize` instead of those that were refused, one thread
-        at a time; raise the refusal if it has none."""
+        """Replace the headers that were refused, one thread at a time; raise the
+        refusal if `authorize` has no others."""
         began = monotonic()
         refusal.seconds = request.deadline - began
         request.deadline += LOGIN_SECONDS  # a user may have to log in
@@ -1407,58 +1377,64 @@ class HttpTransport(Transport):
                 if headers is None:
                     raise refusal
                 self.authorized = headers
-        # Neither the request's time nor that for connecting runs meanwhile.
+        # This does not count against the timeouts.
         spent = monotonic() - began
         request.deadline += spent - LOGIN_SECONDS
         self.client.open_until += spent
 
-    def _send(self, call: _Call, url: str, authorized: Any) -> _Wire:
-        """Send an HTTP request, and read the head of the response."""
-        verb = call.verb
-        session = self.session
-        if call.request.reopens:
-            session = session or self.lost_session
-        shown: Message = {"http": f"{verb} {urlsplit(url).path}"}
+    def _send(
+        self,
+        request: Request,
+        verb: str,
+        url: str,
+        headers: Message,
+        message: Any,
+        authorized: Any,
+    ) -> _Wire:
+        """Send an HTTP request, and read the response; send it again while the server
+        is busy."""
+        shown: Message = {"http": f"{verb} {urlsplit(url).path}", "headers": headers}
         body = None
-        if call.message:
-            shown["message"] = call.message
-            body = encode(call.message)[:-1]
-        headers = {"User-Agent": "mcp_ref", **call.headers}
-        if call.request.method != "initialize":
-            headers["MCP-Protocol-Version"] = self.client.version
-        shown["headers"] = {**headers}  # the next ones may be secret
-        if session:
-            headers["Mcp-Session-Id"] = session
-        if self.cookies:
-            headers["Cookie"] = "; ".join(self.cookies.values())
-        for more in (self.headers, authorized):
-            given = more(verb, url) if callable(more) else more
-            headers = merge_headers(headers, _check_headers(given))
-        wire = self._take_wire(call.request)
-        wire.session = session
-        self.client.record(">", wire.place, **shown)
-        try:
-            wire.exchange(verb, url, headers, body)
-            if len(self.cookies) < MAX_COOKIES:
-                for cookie in wire.response.headers.get_all("Set-Cookie", []):
-                    self.cookies[cookie.partition("=")[0]] = cookie.partition(";")[0]
-            return wire
-        except Disconnected:
-            # A kept connection may end at any time: RFC 9110, section 9.2.2.
-            row = METHODS.get(call.request.method)
-            may_repeat = not wire.sent or verb != "POST" or (row and row.cacheable)
-            is_over = self.client.closed or call.request.over.is_set()
-            if not wire.since or not may_repeat or is_over:
-                raise
-        return self._send(call, url, authorized)
+        if message:
+            shown["message"] = message
+            body = encode(message)[:-1]
+        while True:
+            session = self.session
+            if request.reopens:
+                session = session or self.lost_session
+            secret = {}  # not shown
+            if session:
+                secret["Mcp-Session-Id"] = session
+            if self.cookies:
+                secret["Cookie"] = "; ".join(self.cookies.values())
+            for more in (self.headers, authorized):
+                given = more(verb, url) if callable(more) else more
+                secret = merge_headers(secret, _check_headers(given))
+            wire = self._take_wire(request)
+            wire.session = session
+            self.client.record(">", wire.place, **shown)
+            try:
+                wire.exchange(verb, url, merge_headers(headers, secret), body)
+                if len(self.cookies) < MAX_COOKIES:
+                    for cookie in wire.response.headers.get_all("Set-Cookie", []):
+                        name = cookie.partition("=")[0]
+                        self.cookies[name] = cookie.partition(";")[0]
+                if not self._is_busy(wire, request):
+                    return wire
+            except Disconnected:
+                # A kept connection may end at any time: RFC 9110, section 9.2.2.
+                row = METHODS.get(request.method)
+                may_repeat = not wire.sent or verb != "POST" or (row and row.cacheable)
+                is_over = self.client.closed or request.over.is_set()
+                if not wire.since or not may_repeat or is_over:
+                    raise
 
     # ---- connections
 
     def _take_wire(self, request: Request) -> _Wire:
-        """Take a connection that is kept, or open one, for a request."""
         self._release(request)
         wire = None
-        with suppress(IndexError):  # none is kept
+        with suppress(IndexError):
             wire = self.idle.pop()
         if wire and not wire.is_fresh():
             wire.hang_up(None, close=True)
@@ -1466,9 +1442,9 @@ class HttpTransport(Transport):
         wire = wire or _Wire(self.url, self.tls, CALL_SECONDS, self.proxy)
         self.unread = False
 
-        # The caller's deadline ends every wait for a response.
+        # The caller's deadline ends the wait for a response.
         wire.socket.settimeout(None if request.response else request.timeout)
-        wire.place = {"on": wire.socket.getsockname()[1]}  # our port
+        wire.place = {"on": wire.socket.getsockname()[1]}
         with wire.lock:
             wire.owner = request
         request.wire = wire
@@ -1477,7 +1453,6 @@ class HttpTransport(Transport):
         return wire
 
     def _release(self, request: Request) -> None:
-        """Keep a request's connection for others, if it can serve them."""
         wire = request.wire
         request.wire = None
         if wire and wire.free() and self.up and len(self.idle) < MAX_IDLE:
@@ -1502,8 +1477,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
     subscription (by the response to subscriptions/listen, or notifications/cancelled),
     or after close(); it raises Disconnected if the connection is lost.
 
-    Its states are those of a Request, without a deadline. It is in
-    `client.subscriptions` until close()."""
+    It is in `client.subscriptions` until close()."""
 
     def __init__(self, client: Client, wanted: list[str], timeout: Any) -> None:
         super().__init__(client, "subscriptions/listen", timeout)
@@ -1531,8 +1505,8 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             else:
                 asked[name + "ListChanged"] = True
         first = self.client._begin(self, {"notifications": asked}).next()
-        # .../subscriptions §Acknowledgment: it comes before everything else. A server
-        # that does not know the method has no changes to tell.
+        # .../subscriptions §Acknowledgment. A server that does not know the method has
+        # no changes to tell.
         is_response = "params" not in first
         if is_response and _object(first, "error").get("code") != METHOD_NOT_FOUND:
             _result(first)
@@ -1549,19 +1523,19 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 self.granted.append(name)
 
     def _open_legacy(self, wanted: list[str]) -> None:
-        # Only URIs are subscribed to. The server sends other changes that it declares.
-        # The head of the stream may come with its first event only: it counts as open.
+        # The head of the stream may come with its first event: it counts as open.
         with suppress(TimeoutError):
             self.client.transport.listen()
         self.client.running[self.id] = self
+        declared = self.client.capabilities
         for name in wanted:
-            is_uri = ":" in name
-            capability = "resources" if is_uri else name
-            member = "subscribe" if is_uri else "listChanged"
-            is_sent = "/" in name and not is_uri  # to every session
-            if is_sent or _object(self.client.capabilities, capability).get(member):
-                if is_uri:
+            if ":" in name:
+                is_sent = _object(declared, "resources").get("subscribe")
+                if is_sent:
                     self.client.request("resources/subscribe", {"uri": name})
+            else:  # these are sent to every session
+                is_sent = "/" in name or _object(declared, name).get("listChanged")
+            if is_sent:
                 self.granted.append(name)
 
     def __exit__(self, *_: object) -> None:
@@ -1572,9 +1546,9 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             try:
                 message = self.next()
             except Exception as problem:
-                if self.cancelled:  # by close()
+                if self.cancelled:
                     return
-                self.put(problem)  # for the next iteration
+                self.put(problem)
                 raise
             method = message.get("method")
             if method in (None, "notifications/cancelled"):  # the server has ended it
@@ -1587,15 +1561,15 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 )
             if method == "notifications/resources/updated":
                 name = str(message["params"].get("uri"))
-            # It may be a part of a granted resource, and lie below its URI.
+            # A part of a granted resource lies below its URI.
             if any(
                 f"{name}/".startswith(one.rstrip("/") + "/") for one in self.granted
             ):
                 yield name
 
     def close(self) -> None:
-        """End the subscription; do nothing if it has ended."""
-        with suppress(ValueError):  # it is not among them: close() was called before
+        """End the subscription, unless it has ended."""
+        with suppress(ValueError):
             self.client.subscriptions.remove(self)
             self.cancel()
             if not self.client.modern:
@@ -1611,20 +1585,20 @@ class Client(AbstractContextManager["Client"]):
 
     `target`: a URL; a command, as a list; a Server, to be called in this process; a
     Transport. `env`, `cwd`: see StdioTransport; `stderr`: called with each line for the
-    user, such as those that a server on stdio writes to stderr (except a legacy one,
-    before it has refused server/discover); `headers`, `tls`, `authorize`,
-    `proxy`, `cacert`, `sse`: see HttpTransport. `revision`: speak this one or
-    fail. `timeout`: seconds for a response, and for connecting; `probe`: how long a
-    server on stdio may be silent before it counts as legacy.
+    user, such as those that a server on stdio writes to stderr (not before it refuses
+    server/discover); `headers`, `tls`, `authorize`, `proxy`, `cacert`, `sse`: see
+    HttpTransport. `revision`: speak this one or fail. `timeout`: seconds for a
+    response, and for connecting; `probe`: how long a server on stdio may be silent
+    before it counts as legacy.
 
     `elicit(params)` fills in a form: returns a dict of values, None (declined) or
     "cancel"; or the protocol's {"action": ..., "content": ...}. `visit(params)` shows
     params["url"] in full to the user, with its url_warnings(), and opens it if they
     agree: returns True or False. `sample(params)` asks a model: returns text or a whole
     result, None if the user declines. `roots`: a folder or a list, also as file: URIs,
-    or a function that returns them. Each of these four declares its capability, may be
-    async, and may take a second argument: the tags of the calls that it may belong to.
-    A call that was given up counts until the server has answered it.
+    or a function that returns them. Each of these four declares its capability, and may
+    take a second argument: the tags of the calls that it may belong to, including those
+    that were given up and not answered.
 
     `on_log(params)`, which may take the tags, too, and `on_notification(message)` are
     called on the reading thread. `info`: name and version of this client. `declare`:
@@ -1635,7 +1609,7 @@ class Client(AbstractContextManager["Client"]):
 
     Any thread may use it. `version` is the revision in use, `modern` its era;
     `server_info`, `capabilities` and `instructions` come from the server. Methods
-    block, and raise RpcError (the server's error), TimeoutError, RequestCancelled,
+    raise RpcError (the server's error), TimeoutError, RequestCancelled,
     Disconnected, Malformed, ServerLacks, HttpError and AskError (one of your functions
     refused to answer). For extensions: `result_types[type] = function(method, result,
     tag)` turns a result of that resultType into a complete one; `mirrored[method]`
@@ -1645,7 +1619,7 @@ class Client(AbstractContextManager["Client"]):
     connecting     False or True  False    one thread is in open() and holds `_opening`
     connected      True           False    requests go out
     disconnected   False          False    the connection was lost; the next request
-                                           connects again, which may find another era
+                                           connects again
     closed         False          True     for ever after close()
 
     `_opening` guards start() and stop() of the transport, the fields of _speak() and
@@ -1717,16 +1691,16 @@ class Client(AbstractContextManager["Client"]):
             self.log_level = "info"
         self._modes = {mode: ask for mode, ask in modes.items() if ask}
         self.transport.client = self
-        self.closed = False  # true once close() was called
+        self.closed = False
         # A message since the last request that answers none: for its error.
         self.stray = ""
         self.ids = itertools.count(1)
         self._opening = RLock()
         # One for each question that a legacy server may have open.
         self._questions = Semaphore(MAX_QUESTIONS)
-        # By id: requests without a response, and messages that are not sent yet.
+        # By id: requests without a response, and messages not sent yet.
         self.running: Any = {}
-        # By id: tags of calls that were given up. The server may still work on them.
+        # By id: tags of calls that were given up and not answered.
         self.unanswered: Any = {}
         self.subscriptions: Any = []
         self.tools: Message = {}  # those that were listed last, by name
@@ -1745,11 +1719,11 @@ class Client(AbstractContextManager["Client"]):
             subscription.close()
         self.closed = True
         self.lost(Disconnected("the client was closed"))
-        with self._opening:  # a thread inside open() gets no more answers, so it leaves
+        with self._opening:  # lost() makes a thread inside open() leave
             self.transport.stop()
 
     def open(self, timeout: Any = None) -> None:
-        """Connect, unless connected. A server that has exited is restarted."""
+        """Connect, unless connected; restart a server that has exited."""
         seconds = self.timeout if timeout is None else min(timeout, self.timeout)
         end = monotonic() + seconds
         if not self._opening.acquire(timeout=min(seconds, LONGEST_SECONDS)):
@@ -1772,12 +1746,10 @@ class Client(AbstractContextManager["Client"]):
         finally:
             self._opening.release()
 
-    # ---- connecting: which revision the server speaks
-    # (the transports' §Backward Compatibility). open() connects once, on one thread.
+    # ---- connecting: the transports' §Backward Compatibility
 
     def _find_era(self) -> None:
-        """Agree on a revision with the server."""
-        # `version` is ours, or that of the connection before.
+        # `version` may be that of the connection before.
         if not self.modern:
             return self._initialize(self.version)
         try:
@@ -1810,7 +1782,7 @@ class Client(AbstractContextManager["Client"]):
             raise problem
 
         if not self.transport.up:
-            self.transport.start()  # it exited on server/discover
+            self.transport.start()
         try:
             self._initialize(versions("legacy")[0])
         except _FAILURES as refusal:
@@ -1832,8 +1804,8 @@ class Client(AbstractContextManager["Client"]):
             timeout /= 2  # the rest is for initialize
             if not self.transport.mirrors:
                 timeout = min(timeout, self._probe)
-        # The first official SDK writes 94 lines to stderr about an unknown method. So
-        # stderr is shown after the answer, and dropped if that is an error.
+        # Some servers write pages to stderr about an unknown method: stderr is shown
+        # after the answer, unless that is an error.
         say = self.transport.say
         held: Any = deque(maxlen=MAX_UNREAD)
         self.transport.say = held.append
@@ -1887,7 +1859,7 @@ class Client(AbstractContextManager["Client"]):
         with self._optional("notifications/initialized"):
             self._notify("notifications/initialized", timeout=seconds).wait()
         if self._declared or self._on_log or self._on_notification:
-            # Many servers have no such stream: they send messages only during a call.
+            # Many servers have no such stream.
             with suppress(Exception):
                 self.transport.listen()
         if self.log_level and "logging" in self.capabilities:
@@ -1907,7 +1879,6 @@ class Client(AbstractContextManager["Client"]):
             self.transport.say(f"{method} failed: {problem}")
 
     def _take_over(self, result: Message, info: Any) -> None:
-        """Store the server's description of itself."""
         declared = _member(result, "capabilities", dict)
         # null: not declared
         self.capabilities = {
@@ -1917,11 +1888,11 @@ class Client(AbstractContextManager["Client"]):
         self.instructions = result.get("instructions")
 
     def _speak(self, version: str) -> None:
-        """Set the revision to speak, and the capabilities to declare in it."""
+        """Set the revision, and the capabilities to declare in it."""
         edition = rules(version)
         self.version = version
         self.modern = edition.modern
-        declared: Message = {**self._further}
+        declared = {**self._further}
         if self._modes and "elicitation/create" in edition.methods:
             # Before there were URLs, the capability had no members.
             has_modes = "URL elicitation" in edition.features
@@ -1948,6 +1919,11 @@ class Client(AbstractContextManager["Client"]):
         later. `timeout`: seconds for each response; `on_progress`: called with
         progress, total and message, on this thread; `extend`: progress resets the
         timeout, up to `longest` seconds."""
+        for name in options.keys() - REQUEST_OPTIONS:
+            raise TypeError(
+                f"{method} has no option {name}=; a tool's or prompt's arguments are a"
+                " dict: call_tool('add', {'a': 2})"
+            )
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             request = Request(self, method, **options)
@@ -1975,7 +1951,7 @@ class Client(AbstractContextManager["Client"]):
             if result_type != "input_required":
                 raise Malformed(f"unknown result of {method}: {result!r:.200}")
             more = self._more_input(method, result, request.tag)
-            if request.cancelled:  # while a question was being answered
+            if request.cancelled:
                 raise RequestCancelled(f"{method} was cancelled")
         raise Malformed(f"{method} asked for input more than {MAX_ROUNDS} times")
 
@@ -1986,27 +1962,21 @@ class Client(AbstractContextManager["Client"]):
             self._notify(method, params).wait()
 
     def _notify(self, method: str, params: Any = None, timeout: Any = None) -> Request:
-        """Send a notification; return a Request, settled once it is sent."""
         message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
         return self._transmit(message, Request(self, method, timeout, response=False))
 
     def _exchange(self, request: Request, params: Message) -> Any:
-        """Send one request, wait for its response, return the result."""
         try:
             return _result(self._begin(request, params).wait())
         finally:
             self._finish(request)
 
     def _begin(self, request: Request, params: Message) -> Request:
-        """Send a request; its messages arrive in its inbox."""
         self.stray = ""
-        meta: Message = {}
-        if self.modern:  # basic/index §_meta
-            meta[META_VERSION] = self.version
-            meta[META_CLIENT] = self._info
-            meta[META_CAPABILITIES] = self._declared
-            if self.log_level:
-                meta[META_LOG_LEVEL] = self.log_level
+        meta = {META_CLIENT: self._info, META_CAPABILITIES: self._declared}
+        if self.log_level:
+            meta[META_LOG_LEVEL] = self.log_level
+        meta = meta_for(self.version, meta)  # nothing in a session: basic/index §_meta
         if request.on_progress or request.extend:
             meta["progressToken"] = request.id
         meta.update(params.get("_meta", {}))
@@ -2023,7 +1993,6 @@ class Client(AbstractContextManager["Client"]):
         return self._transmit(message, request)
 
     def _transmit(self, message: Message, request: Request) -> Request:
-        """Give a message to the transport; an exception settles the request."""
         self.running[request.id] = request
         if self._trace:
             self._trace(">", message)
@@ -2040,14 +2009,13 @@ class Client(AbstractContextManager["Client"]):
     def _finish(self, request: Request) -> None:
         """Stop waiting; cancel the request if it has no response:
         basic/patterns/cancellation."""
-        # Look before hang_up(), which settles the request. Over HTTP, it is the
-        # cancellation of a modern one.
+        # Checked before hang_up(), which settles it, and cancels a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
         must_cancel = not (request.settled or hangs_up_to_cancel)
         if must_cancel and request.tag is not None:
             self.unanswered[request.id] = request.tag
             if request.settled:  # the response has come just now
-                self.unanswered.pop(request.id)
+                self.unanswered.pop(request.id, None)
         request.over.set()
         self.running.pop(request.id, None)
         wire = request.wire
@@ -2068,12 +2036,12 @@ class Client(AbstractContextManager["Client"]):
             text = data.decode("utf-8", "replace")
             self.record("<", place, text=text)
             flaw = f"expected a message, found {data[:200]!r} ({problem})"
-            # It may be too large, or too deep, to be decoded.
+            # It may be too large, or too deep.
             found = re.match(rb'\{(?:"jsonrpc": ?"2.0", ?)?"id": ?(\d{1,15}),', data)
             found = found or re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
             ident = int(found[1]) if found else None
             if ident not in self.running:
-                # The first: the next may be the rest of a line that is too long.
+                # The first: others may be the rest of a line that is too long.
                 self.stray = self.stray or f"; {flaw}"
                 raise Malformed(flaw) from None
             self.running[ident].settle(Malformed(flaw))
@@ -2087,9 +2055,8 @@ class Client(AbstractContextManager["Client"]):
             self._take_message(one, request)
 
     def _take_message(self, message: Any, request: Any) -> None:
-        """Give a message to the request that waits for it, or to the callbacks."""
         kind = ""
-        with suppress(RpcError):  # other JSON is ignored
+        with suppress(RpcError):
             kind = kind_of(message)
         if kind == "response":
             ident = message.get("id")
@@ -2111,14 +2078,14 @@ class Client(AbstractContextManager["Client"]):
             _thread("mcp-answer", self._take_question, message, self._tags(request))
 
     def _tags(self, request: Any) -> list[Any]:
-        """Return the tags of the calls that a message may belong to: of `request`, if
-        the message came with its answer, or else of all that the server may work on."""
+        """Return the tags of the calls that a message may belong to: `request`, if it
+        came with its answer, or else all that the server may work on."""
         asking = [request] if request else list(self.running.values())
         tags = [one.tag for one in asking if one.response]
         return tags if request else [*tags, *self.unanswered.values()]
 
     def _running(self, ident: Any) -> Any:
-        """Return the request with this id, or None. Some servers answer 1 with "1"."""
+        # Some servers answer 1 with "1".
         for known in list(self.running):
             if ident == str(known):
                 self.transport.say(f"the id {known} came back as {ident!r}")
@@ -2128,14 +2095,13 @@ class Client(AbstractContextManager["Client"]):
     def _take_notification(
         self, message: Message, params: Message, came_for: Any
     ) -> None:
-        """Pass a notification to the request that it names, and to callbacks."""
         name = message["method"]
         meta = _object(params, "_meta")
         # Of progress, of a modern change, of a cancellation.
         ident = params.get(
             "progressToken", meta.get(META_SUBSCRIPTION, params.get("requestId"))
         )
-        receivers: Any = [] if self.modern else list(self.subscriptions)
+        receivers = [] if self.modern else list(self.subscriptions)
         if is_id(ident) and ident in self.running:
             receivers.append(self.running[ident])
         for request in receivers:
@@ -2152,7 +2118,7 @@ class Client(AbstractContextManager["Client"]):
             self._on_notification(message)
 
     def lost(self, problem: BaseException) -> None:
-        """Fail all pending calls: the connection is lost."""
+        """Fail all pending calls."""
         for request in list(self.running.values()):
             request.settle(problem)
             request.hang_up()
@@ -2168,15 +2134,15 @@ class Client(AbstractContextManager["Client"]):
                 **(place or {"on": "stdio"}),
                 **more,
             }
-            # The disk is full, or the line is too long: the call itself goes on.
+            # The disk is full, or the line is too long.
             with suppress(OSError, ValueError):
                 self._record_file.write(encode(line))
 
     # ---- answering the server's questions
 
     def _more_input(self, method: str, result: Message, tag: Any) -> Message:
-        """Answer the questions in a modern result; return the params to add to the
-        retry: basic/patterns/mrtr §Client Requirements (Basic Workflow)."""
+        """Answer the questions in a modern result; return more params for the retry:
+        basic/patterns/mrtr §Client Requirements (Basic Workflow)."""
         more = {}
         if "requestState" in result:
             more["requestState"] = result["requestState"]
@@ -2192,8 +2158,7 @@ class Client(AbstractContextManager["Client"]):
         return more
 
     def answer(self, question: Any, tag: Any = None) -> Message:
-        """Answer a modern server's question, {"method", "params"}; AskError if it is
-        refused."""
+        """Answer a modern server's question, {"method", "params"}, or AskError."""
         try:
             return self._answer(_object(question), [tag])
         except RpcError as problem:  # a modern server cannot be sent an error
@@ -2204,21 +2169,19 @@ class Client(AbstractContextManager["Client"]):
         """[legacy] Answer a request from the server; runs on mcp-answer."""
         method = message["method"]
         try:
-            answer: Message = {"result": self._answer(message, tags)}
+            answer = {"result": self._answer(message, tags)}
             encode(answer)
-        except Exception as problem:  # a callback may raise anything
+        except Exception as problem:
             self.transport.say(f"{method!r:.200} failed: {problem!r}")
             code = problem.code if isinstance(problem, RpcError) else INTERNAL_ERROR
             answer = {"error": {"message": f"{problem}", "code": code}}
 
         reply = {"jsonrpc": "2.0", "id": message["id"], **answer}
-        # Until it is sent, the question counts as open.
         with suppress(Exception):
             self._transmit(reply, Request(self, method, response=False)).wait()
         self._questions.release()
 
     def _answer(self, question: Message, tags: Any) -> Message:
-        """Return the result for a question; RpcError if there is none."""
         method = question.get("method")
         params = _object(question, "params")
         if method == "ping":
@@ -2240,12 +2203,12 @@ class Client(AbstractContextManager["Client"]):
         answer = _called(self._sample, params, tags)
         if answer is None:  # [2025-11-25] client/sampling §Error Handling
             raise RpcError(-1, "User rejected sampling request")
-        if isinstance(answer, str):  # shorthand for a text answer
+        if isinstance(answer, str):
             answer = {"content": {"type": "text", "text": answer}}
         return {"role": "assistant", "model": "unknown", **answer}
 
     def _answer_elicitation(self, params: Message, tags: Any) -> Message:
-        """Have the user fill in a form or visit a page: client/elicitation."""
+        """Have the user fill in a form, or visit a page: client/elicitation."""
         mode = str(params.get("mode", "form"))
         fields: Message = {}
         schema = Schema({})
@@ -2255,7 +2218,7 @@ class Client(AbstractContextManager["Client"]):
                 _check_url(params.get("url"))
             else:
                 fields, schema = _form(_object(params, "requestedSchema"))
-        except Exception as problem:  # a form can be wrong in many ways
+        except Exception as problem:
             raise RpcError(
                 INVALID_PARAMS, f"cannot elicit {params!r:.200}: {problem}"
             ) from None
@@ -2290,7 +2253,7 @@ class Client(AbstractContextManager["Client"]):
         self, method: str, params: Any, member: str, *needed: str, **options: Any
     ) -> Message:
         """Send a request whose result has a list `member` of objects with strings
-        `needed`. ServerLacks if the server does not declare the capability."""
+        `needed`. ServerLacks: the capability is not declared."""
         self.open(options.get("timeout"))
         capability = METHODS[method].capability
         # Some servers have prompts, and declare none.
@@ -2298,16 +2261,15 @@ class Client(AbstractContextManager["Client"]):
             raise ServerLacks(f"the server does not declare {capability}")
         result: Message = self.request(method, params, **options)
         for item in _member(result, member, list):
-            for name in needed:
-                _member(item, name, str)
+            _check_texts(item, *needed)
         return result
 
     def _list(
         self, method: str, member: str, key: str = "name", **options: Any
     ) -> list[Message]:
         """Fetch all pages of a list: server/utilities/pagination. `key`: the member
-        that tells its items apart. A list that goes round in circles ends because its
-        pages bring nothing new: cursors say nothing."""
+        that tells its items apart. A list whose pages bring nothing new goes round in
+        circles; cursors do not show that."""
         items: list[Message] = []
         known: set[str] = set()
         params: Message = {}
@@ -2322,7 +2284,9 @@ class Client(AbstractContextManager["Client"]):
             if size > MAX_LIST_BYTES:
                 break
             stuck += 1
-            valid = self._valid_items(method, page[member], {"name", key})
+            valid = self._valid(
+                method, page[member], lambda item: _check_texts(item, "name", key)
+            )
             keys = {item[key] for item in valid}
             if keys - known:
                 known |= keys
@@ -2336,16 +2300,15 @@ class Client(AbstractContextManager["Client"]):
             params = {"cursor": _member(page, "nextCursor", str)}
         raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
 
-    def _valid_items(
-        self, method: str, items: list[Any], needed: set[str]
-    ) -> list[Message]:
-        """Return the items that have all texts `needed`; report the others."""
+    def _valid(self, method: str, items: list[Any], check: Any) -> list[Message]:
+        """Return the items that pass a check; report the others."""
         valid = []
         for item in items:
-            if all(isinstance(_object(item).get(name), str) for name in needed):
+            try:
+                check(item)
                 valid.append(item)
-            else:
-                self.transport.say(f"{method}: ignored an invalid item: {item!r:.200}")
+            except (Malformed, RecursionError) as problem:
+                self.transport.say(f"{method}: ignored {item!r:.200}: {problem}")
         return valid
 
     def list_tools(self, **options: Any) -> list[Message]:
@@ -2355,14 +2318,10 @@ class Client(AbstractContextManager["Client"]):
         self.tools = {tool["name"]: tool for tool in tools}
         if not (self.transport.mirrors and self.modern):
             return tools
-        valid = []
-        for tool in tools:
-            try:  # .../streamable-http §Schema Extension
-                _mirrors(tool.get("inputSchema"), {})
-                valid.append(tool)
-            except (Malformed, RecursionError) as problem:
-                self.transport.say(f"ignored the tool {tool['name']!r}: {problem}")
-        return valid
+        # .../streamable-http §Schema Extension
+        return self._valid(
+            "tools/list", tools, lambda tool: _mirrors(tool.get("inputSchema"), {})
+        )
 
     def list_resources(self) -> list[Message]:
         """Return all resources: server/resources §Resource."""
@@ -2383,9 +2342,8 @@ class Client(AbstractContextManager["Client"]):
     def call_tool(
         self, name: str, arguments: Message | None = None, **options: Any
     ) -> Message:
-        """Call a tool. Returns {"content": [...]}, with "structuredContent" if it has
-        any, and "isError" if the tool failed. Options: see request(). (server/tools
-        §Calling Tools)"""
+        """Call a tool: server/tools §Calling Tools. Returns {"content": [...]}, perhaps
+        with "structuredContent", and "isError" if it failed. Options: see request()."""
         params = {"name": name, "arguments": arguments or {}}
         return self._ask("tools/call", params, "content", "type", **options)
 
@@ -2403,13 +2361,12 @@ class Client(AbstractContextManager["Client"]):
     def complete(
         self, reference: str, argument: str, value: str, known: Any = None
     ) -> list[str]:
-        """Return completions of `value`, typed so far for an argument of a prompt or
-        template. `known`: the arguments already filled in.
-        (server/utilities/completion)"""
+        """Return completions of `value`, for an argument of a prompt or template:
+        server/utilities/completion. `known`: other arguments."""
         ref = {"type": "ref/prompt", "name": reference}
         if "://" in reference or "{" in reference:  # a name may contain a colon
             ref = {"type": "ref/resource", "uri": reference}
-        params: Message = {"argument": {"name": argument, "value": value}, "ref": ref}
+        params = {"argument": {"name": argument, "value": value}, "ref": ref}
         if known:
             params["context"] = {"arguments": known}
         result = self.request("completion/complete", params)
@@ -2444,7 +2401,6 @@ class Client(AbstractContextManager["Client"]):
         if callback:
 
             def forward() -> None:
-                # The connection is lost, or closed: so is the subscription.
                 with suppress(Disconnected):
                     for change in subscription:
                         callback(change)

@@ -823,7 +823,8 @@ def test_each_list_stands_for_itself(run, failure, said):
         prompts_list={"prompts": [{"name": "p"}]},
         resources_templates_list=failure,
     ) as site:
-        words = ["list", "--timeout", "0.5", site.url]
+        timeout = "30" if failure is not None else "0.5"
+        words = ["list", "--timeout", timeout, site.url]
         status, out, err = run(*words)
         assert status == 0 and "t()" in out and "p()" in out, err
         (line,) = err.splitlines()
@@ -1261,6 +1262,13 @@ def test_what_is_missing_on_the_command_line_is_named(home, run):
     for verb in cli.NAMED:
         status, out, err = run(verb, "one")
         assert status == 2 and f"expected: {verb} TARGET " in err and "  " not in err
+
+
+def test_an_unknown_argument_is_answered_with_those_that_exist(home, run):
+    place = home / "tools.py"
+    put(place, "def add(left: int, right: int): return left")
+    status, out, err = run("call", str(place), "add", "title=1")
+    assert status == 2 and "no argument 'title'; it has left, right" in err
 
 
 def test_the_timeouts_of_an_entry_count(home, run, monkeypatch):

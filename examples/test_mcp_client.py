@@ -35,9 +35,11 @@ import pytest
 from testing.places import HOST, JSON, answering, make_certificate, program_of
 from testing.scripts import (
     HERE,
-    LEGACY,
     MCP_REF,
     MODERN,
+    NEWEST,
+    NEWEST_LEGACY,
+    OLDEST,
     PATIENCE,
     TIME,
     Context,
@@ -467,7 +469,7 @@ def connected(version: str, carrier: str, server, **options):
     with contextlib.ExitStack() as stack:
         if carrier == "http":
             server = stack.enter_context(http_serving(server)).url
-            if version == LEGACY[-1]:
+            if version == OLDEST:
                 server = server.replace("mcp", "sse")
         yield stack.enter_context(
             client.connect(server, revision=version, timeout=PATIENCE, **options)
@@ -582,6 +584,15 @@ def test_client_hears_of_changes(version, carrier):
 
 
 @needs_posix
+def test_a_keyword_is_not_an_argument_of_a_tool():
+    server = mcp.Server("s")
+    server.tool(lambda a: a, name="t")
+    with client.connect(server) as one:
+        for call in (one.call_tool, one.get_prompt):
+            with pytest.raises(TypeError, match=r"no option a=.* call_tool\('add', {"):
+                call("t", a=1)
+
+
 def test_client_answers_no_more_questions_than_a_server_reads():
     """A question is open until its answer is written."""
     code = """if True:
@@ -649,7 +660,7 @@ BAD_HEADERS = [
 
 
 def test_client_repeats_arguments_in_headers():
-    with talk(MODERN[0], "http", client="yes") as t:
+    with talk(NEWEST, "http", client="yes") as t:
         t(
             """
         call list_tools
@@ -675,7 +686,7 @@ def test_client_repeats_arguments_in_headers():
                 "mcp-param-c": None,
                 "mcp-method": "tools/call",
                 "mcp-name": "t",
-                "mcp-protocol-version": MODERN[0],
+                "mcp-protocol-version": NEWEST,
                 "content-length": str(len(mcp.encode(t.line.asked[-1][2])) - 1),
             },
             t.line.asked[-1][1],
@@ -721,7 +732,7 @@ def test_client_reads_events_cut_anywhere(form, end):
 
 @parametrize("status", [301, 302, 307, 308])
 def test_client_follows_redirects_and_resumes_in_time(status):
-    later, broke = [], []
+    later, broke, record = [], [], io.BytesIO()
 
     def answer(verb: str, headers: dict, method: str, text: str):
         if verb == "GET":
@@ -739,12 +750,15 @@ def test_client_follows_redirects_and_resumes_in_time(status):
             yield http_answer(200 if text else 202, JSON, text)
 
     with limits(RETRY_SECONDS=9 * PATIENCE), answering(answer) as site:
-        with client.connect(site.url, revision=LEGACY[0], timeout=PATIENCE) as one:
+        with client.connect(
+            site.url, revision=NEWEST_LEGACY, timeout=PATIENCE, record=record
+        ) as one:
             assert one.list_prompts() == []
         assert [verb for verb, _, _ in site.asked] == ["POST"] * 4 + ["GET", "DELETE"]
         assert site.asked[4][1]["last-event-id"] == "1"
+        assert b'"Last-Event-ID":"1"' in record.getvalue()
         assert all(
-            headers["mcp-protocol-version"] == LEGACY[0]
+            headers["mcp-protocol-version"] == NEWEST_LEGACY
             for _, headers, _ in site.asked[1:]
         )
         assert all(
@@ -975,7 +989,7 @@ def test_client_does_not_record_its_session(tmp_path):
         yield http_answer(200 if text else 202, head, text)
 
     with open(tmp_path / "t", "ab", 0) as file, answering(answer) as site:
-        with client.connect(site.url, revision=LEGACY[0], record=file) as one:
+        with client.connect(site.url, revision=NEWEST_LEGACY, record=file) as one:
             one.list_prompts()
     assert site.asked[-1][1]["mcp-session-id"] == "s3cret"
     assert "s3cret" not in (tmp_path / "t").read_text()
@@ -1307,7 +1321,7 @@ def test_a_stream_that_is_reopened_has_time_to_log_in():
 
     with answering(answer) as site:
         options = {"authorize": asked.put, "on_log": print, "timeout": PATIENCE}
-        with client.connect(site.url, revision=LEGACY[0], **options):
+        with client.connect(site.url, revision=NEWEST_LEGACY, **options):
             assert asked.get(timeout=PATIENCE).seconds > PATIENCE
 
 
@@ -1319,7 +1333,7 @@ def test_client_never_logs_in_to_leave():
         yield http_answer(status, JSON, text)
 
     with answering(answer) as site:
-        client.connect(site.url, revision=LEGACY[0], authorize=asked.append).close()
+        client.connect(site.url, revision=NEWEST_LEGACY, authorize=asked.append).close()
         assert [verb for verb, _, _ in site.asked][-1] == "DELETE"
     assert asked == []
 
@@ -1344,11 +1358,11 @@ def test_client_prints_no_control_characters(capsys):
     with answering(answer) as site:
         with client.connect(site.url) as one:
             assert one.list_tools() == []
-        with client.connect(site.url, revision=LEGACY[0], timeout=PATIENCE) as one:
+        with client.connect(site.url, revision=NEWEST_LEGACY, timeout=PATIENCE) as one:
             one.ping()
             assert seen.wait(PATIENCE)
     printed = capsys.readouterr().err
-    assert "ignored the tool" in printed and "Method not found" in printed
+    assert "tools/list: ignored" in printed and "Method not found" in printed
     assert "\x1b" not in printed
 
 
@@ -1455,6 +1469,21 @@ def test_a_stream_that_does_not_end_after_its_response_keeps_no_thread():
             assert time.monotonic() < end
             time.sleep(0.01)
         gate.set()
+
+
+@parametrize("rest", [b"0", b"0\r\n", b"0\r\n\r"])
+def test_a_stream_that_has_ended_in_part_keeps_no_connection(rest):
+    """`0` may begin a longer number, and more headers may follow a whole line."""
+    gate = threading.Event()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield CHUNKED + chunk(f"data: {text}\n\n") + rest
+        gate.wait(PATIENCE)
+
+    with answering(answer, Kept) as site, client.connect(site.url) as one:
+        assert one.list_prompts() == one.list_prompts() == []
+        gate.set()
+    assert site.connections == len(site.asked) == 3
 
 
 def keeping(verb: str, headers: dict, method: str, text: str):
@@ -1711,7 +1740,7 @@ def test_a_stream_that_brings_nothing_is_opened_less_and_less_often(opens):
             yield http_answer(200 if text else 202, JSON, text)
 
     with limits(RETRY_SECONDS=0.02), answering(answer) as site:
-        with client.connect(site.url, revision=LEGACY[0], on_notification=print):
+        with client.connect(site.url, revision=NEWEST_LEGACY, on_notification=print):
             assert enough.wait(PATIENCE)
     waits = [later - earlier for earlier, later in zip(times, times[1:])]
     assert all(wait >= least for wait, least in zip(waits, [0.02, 0.04, 0.08, 0.16]))
@@ -1880,7 +1909,7 @@ def test_client_hears_of_what_has_a_name(version, carrier):
 
 
 def test_a_server_without_subscriptions_grants_no_names():
-    with talk(MODERN[0], "memory", client="yes") as t:
+    with talk(NEWEST, "memory", client="yes") as t:
         t(
             """
         call listen notifications/x/y
@@ -2117,12 +2146,33 @@ def test_a_list_that_fails_does_not_keep_a_call_from_being_sent(way):
         over.set()
 
 
+def test_a_response_that_comes_as_its_call_is_given_up_leaves_nothing():
+    """It comes between the two steps in which the client notes the call."""
+    server, gate = mcp.Server("x"), threading.Event()
+
+    class Notes(dict):
+        def __setitem__(self, ident, tag):
+            super().__setitem__(ident, tag)
+            one.receive(mcp.encode({"jsonrpc": "2.0", "id": ident, "result": {}}))
+
+    @server.tool
+    def slow():
+        gate.wait(PATIENCE)
+
+    with client.connect(server) as one:
+        one.unanswered = Notes()
+        with pytest.raises(TimeoutError):
+            one.call_tool("slow", timeout=0.05, tag="ann")
+        assert one.unanswered == {}
+        gate.set()
+
+
 # ---- a call runs once
 
 
 class Restarting:
-    """A server on a balancer: `lost()` makes it forget its sessions. `refuses` says with
-    which status and body it refuses them; calls of the tool are counted in `ran`."""
+    """A server on a balancer: `lost()` makes it forget its sessions. `refusal` has the
+    status and body of its refusals; calls of the tool are counted in `ran`."""
 
     def __init__(self, status: int, body: str):
         self.refusal = http_answer(status, {}, body)
@@ -2164,7 +2214,7 @@ REFUSALS = [
 def test_a_restarted_server_gets_another_session_and_the_call_again(status, body):
     server = Restarting(status, body)
     with answering(server) as site:
-        with client.connect(site.url, revision=LEGACY[0]) as one:
+        with client.connect(site.url, revision=NEWEST_LEGACY) as one:
             for _ in "12":
                 server.lost()
                 assert one.call_tool("pay")["content"] == []
@@ -2191,7 +2241,7 @@ def test_a_call_on_its_way_while_another_finds_the_session_lost(status, body):
             assert opening.wait(PATIENCE)
 
     with answering(answer) as site:
-        with client.connect(site.url, revision=LEGACY[0], trace=trace) as one:
+        with client.connect(site.url, revision=NEWEST_LEGACY, trace=trace) as one:
             server.lost()
             late = begin(one.call_tool, "late")
             assert one.call_tool("first")["content"] == []
@@ -2203,7 +2253,7 @@ def test_a_call_on_its_way_while_another_finds_the_session_lost(status, body):
 def test_a_call_whose_stream_cannot_be_resumed_is_not_sent_again(status, body):
     server = Restarting(status, body)
     with answering(server) as site:
-        with client.connect(site.url, revision=LEGACY[0]) as one:
+        with client.connect(site.url, revision=NEWEST_LEGACY) as one:
             server.breaks = True
             with pytest.raises(client.Disconnected, match="resumed"):
                 one.call_tool("pay")
@@ -2229,7 +2279,7 @@ def test_a_subscriber_learns_that_its_session_is_gone(status):
             yield http_answer(200 if text else 202, JSON, text)
 
     with answering(answer) as site:
-        with client.connect(site.url, revision=LEGACY[0]) as one:
+        with client.connect(site.url, revision=NEWEST_LEGACY) as one:
             with one.listen("tools") as changes, pytest.raises(client.Disconnected):
                 next(iter(changes))
 
@@ -2246,7 +2296,7 @@ def test_what_only_reads_is_sent_again_while_a_server_restarts(status):
             yield http_answer(200 if text else 202, JSON, text)
 
     with limits(RETRY_SECONDS=0.01), answering(answer) as site:
-        for version in (MODERN[0], LEGACY[0]):
+        for version in (NEWEST, NEWEST_LEGACY):
             opens = "server/discover" if version in MODERN else "initialize"
             failing += [opens] * client.MAX_RETRIES
             with client.connect(site.url, revision=version) as one:
@@ -2403,7 +2453,7 @@ def test_text_that_is_not_a_message_costs_only_itself(junk):
 
     with answering(answer) as site:
         options = {"on_notification": heard.put, "stderr": lambda line: None}
-        with client.connect(site.url, revision=LEGACY[0], **options) as one:
+        with client.connect(site.url, revision=NEWEST_LEGACY, **options) as one:
             assert heard.get(timeout=PATIENCE)["method"] == "notifications/x"
             assert one.list_prompts() == []
 
@@ -2429,7 +2479,9 @@ def test_an_answer_on_the_stream_of_the_session_is_taken(ident, has_stream):
 
     said: list[str] = []
     with answering(answer) as site:
-        with client.connect(site.url, revision=LEGACY[0], stderr=said.append) as one:
+        with client.connect(
+            site.url, revision=NEWEST_LEGACY, stderr=said.append
+        ) as one:
             if has_stream:
                 assert one.list_tools() == []
             else:

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 from testing.places import command
-from testing.scripts import CODES, LEGACY, MODERN, client, load, mcp, parametrize
+from testing.scripts import (
+    CODES,
+    NEWEST,
+    NEWEST_LEGACY,
+    client,
+    load,
+    mcp,
+    parametrize,
+)
 
 HERE = Path(__file__).resolve().parent
 company = load("company", HERE / "11_for_a_company.py")
@@ -34,7 +42,7 @@ def serving(calls: int = 30):
             )
 
 
-@parametrize("revision", [MODERN[0], LEGACY[0]])
+@parametrize("revision", [NEWEST, NEWEST_LEGACY])
 def test_a_hidden_tool_is_unknown_whatever_is_sent(revision):
     with serving() as connect:
         with connect("key-of-bob", revision=revision) as bob:
@@ -77,7 +85,7 @@ def test_calls_are_limited_for_each_person_and_logged(capfd):
 def test_a_batch_is_no_way_around_the_limit():
     people, sent, peer = company.PEOPLE, [], mcp.Peer()
     server = company.make_server(people, {"ann": 1}, calls=2)
-    version = next(v for v in LEGACY if "batches" in mcp.rules(v).features)
+    version = mcp.FEATURES["batches"].since
     hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {}}
     messages = [
         {"id": 0, "method": "initialize", "params": hello},

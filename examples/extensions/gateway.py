@@ -59,8 +59,8 @@ belongs to, or is refused. On stdio, nothing says to which call it belongs, so i
 refused while calls of several clients run. A call that was cancelled, or took too long,
 counts until the server has answered it; further calls of other principals get a new
 connection. Request state is signed for its principal. Without `clients`, there is one
-principal: anyone who reaches the gateway may use it, and modern clients over HTTP, which
-have no session, share one connection, even with "session": "client".
+principal: anyone who reaches the gateway may use it, and modern clients over HTTP
+(without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; progress that a legacy server reports just before a question may not reach a

@@ -30,9 +30,10 @@ import pytest
 from testing.places import core_questions, is_refused, listening, modern
 from testing.scripts import (
     COVERAGE,
-    LEGACY,
     MCP_REF,
-    MODERN,
+    NEWEST,
+    NEWEST_LEGACY,
+    OLDEST,
     PATIENCE,
     Site,
     Stage,
@@ -77,7 +78,7 @@ def gateway():
     upstreams = [
         gw.Upstream("up", {"url": url}),
         gw.Upstream("dead", {"url": url + "x"}),
-        gw.Upstream("old", {"url": url, "revision": LEGACY[0]}),
+        gw.Upstream("old", {"url": url, "revision": NEWEST_LEGACY}),
     ]
     profile = gw.Profile("all", [(upstream, ["*"]) for upstream in upstreams])
     for upstream in upstreams:
@@ -168,7 +169,7 @@ wait a passed
     "server: fronted",
 )
 X = {"command": "x"}
-EACH_ERA = parametrize("version", [*MODERN[:1], *LEGACY[:1], *LEGACY[-1:]])
+EACH_ERA = parametrize("version", [NEWEST, NEWEST_LEGACY, OLDEST])
 
 
 @EACH_ERA
@@ -264,7 +265,7 @@ def test_gateway_serves_each_profile_at_its_path(version):
     few = gw.Profile("few", [(up, ["ad*", "echo"]), (old, [])])
     httpd = mcp.http_server(gw.Paths([gateway()[1], few], gw.LOOPBACK))
     threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True).start()
-    if version != LEGACY[-1]:
+    if version != OLDEST:
         few_url = f"http://127.0.0.1:{httpd.server_port}/mcp/few/"
         with client.connect(few_url, revision=version) as front:
             assert [tool["name"] for tool in front.list_tools()] == [
@@ -430,7 +431,7 @@ def application(port: int = 0):
         serving.result(PATIENCE)
 
 
-@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_gateway_notices_at_once_that_an_application_comes_and_goes(
     monkeypatch, version
 ):
@@ -494,7 +495,7 @@ def test_gateway_needs_no_ping(monkeypatch):
     monkeypatch.setattr(
         gw.Upstream, "transport", lambda *_: client.MemoryTransport(server)
     )
-    upstream = gw.Upstream("app", {"command": "x", "revision": LEGACY[0]})
+    upstream = gw.Upstream("app", {"command": "x", "revision": NEWEST_LEGACY})
     with fronting(upstream) as front:
         assert names_of(front) == ["app__work"]
 
@@ -516,7 +517,7 @@ def test_gateway_cuts_lists_that_are_too_long(monkeypatch, capsys):
     assert "cannot list all tools: they have more than 10000" in capsys.readouterr()[1]
 
 
-@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_gateway_leaves_out_a_malformed_tool(version, capsys):
     server = mcp.Server("bad")
     for name in ("first", "second", "third", "last"):
@@ -607,7 +608,7 @@ def test_gateway_leaves_no_upstream_behind(tmp_path, name):
     os.mkfifo(tmp_path / "held")  # it ends when no process has it open
     end = begin((tmp_path / "held").read_bytes)
     options = {"command": sys.executable, "args": ["-c", code], "cwd": str(tmp_path)}
-    options["revision"] = LEGACY[-1]  # else its stderr is held back until it answers
+    options["revision"] = OLDEST  # else its stderr is held back until it answers
     config = configure(tmp_path, {"servers": {"it": options}})
     number = getattr(signal, name)
     ours = signal.signal(number, signal.SIG_DFL)  # nohup ignores it, as do its children
@@ -822,7 +823,7 @@ def test_what_an_upstream_says_during_a_call_does_not_end_it(name, params, heard
         profile = gw.Profile("all", [(up, ["*"])])
         up.keeper.start()
         log = lambda params: found.append(params["data"])  # noqa: E731
-        with client.connect(profile, on_log=log, revision=LEGACY[0]) as front:
+        with client.connect(profile, on_log=log, revision=NEWEST_LEGACY) as front:
             result = front.call_tool(
                 "raw__good", on_progress=lambda *said: found.append(said)
             )
@@ -1341,7 +1342,7 @@ def test_a_legacy_upstream_asks_a_modern_client(tmp_path):
             "roots": tmp_path,
             "on_log": lambda params: told.append(params["data"]),
         }
-        with client.connect(profile, revision=MODERN[0], **options) as front:
+        with client.connect(profile, revision=NEWEST, **options) as front:
             result = front.call_tool(
                 "old__twice", on_progress=lambda *said: told.append(said[0])
             )
@@ -1351,15 +1352,15 @@ def test_a_legacy_upstream_asks_a_modern_client(tmp_path):
             assert front.call_tool("old__page")["content"][0]["text"] == "accept"
             said = front.call_tool("old__all")["content"][0]["text"]
             assert said == f"Hello {tmp_path.as_uri()}"
-        with client.connect(profile, revision=MODERN[0], roots=tmp_path) as front:
+        with client.connect(profile, revision=NEWEST, roots=tmp_path) as front:
             assert front.call_tool("old__page")["isError"]
             assert front.call_tool("old__twice")["isError"]
         assert not upstream.talks
         upstream.close()
 
 
-@parametrize("front_version", [MODERN[0], LEGACY[0]])
-@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("front_version", [NEWEST, NEWEST_LEGACY])
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_a_field_that_is_left_out_is_left_out(front_version, version):
     server = mcp.Server("form")
     form = {"a": {"type": "string"}, "b": {"type": "boolean"}}
@@ -1387,9 +1388,9 @@ def test_a_field_that_is_left_out_is_left_out(front_version, version):
     "version, flaw",
     [
         *itertools.product(
-            [MODERN[0], LEGACY[0]], ["another tool", "another principal", "made up"]
+            [NEWEST, NEWEST_LEGACY], ["another tool", "another principal", "made up"]
         ),
-        (LEGACY[0], "twice"),
+        (NEWEST_LEGACY, "twice"),
     ],
 )
 def test_an_answer_reaches_only_the_call_that_asked(version, flaw):
@@ -1412,7 +1413,7 @@ def test_an_answer_reaches_only_the_call_that_asked(version, flaw):
         given = {"inputResponses": answer, "requestState": state}
         # Without the answer, the question is asked again.
         assert call(requestState=state)["inputRequests"] == first["inputRequests"]
-        if flaw == "twice" or version == MODERN[0]:
+        if flaw == "twice" or version == NEWEST:
             assert "Two?" in json.dumps(call(**given))
         wrong = {
             "another tool": {"name": "old__page"},
@@ -1457,7 +1458,7 @@ def test_another_worker_takes_an_answer_if_the_key_is_the_same(key, word, monkey
 def test_a_cancelled_call_that_has_asked_is_cancelled():
     server, gate = asking_server()
     with http_serving(server) as serving:
-        upstream = gw.Upstream("old", {"url": serving.url, "revision": LEGACY[0]})
+        upstream = gw.Upstream("old", {"url": serving.url, "revision": NEWEST_LEGACY})
         answered = threading.Event()
         calls = []
 
@@ -1467,7 +1468,7 @@ def test_a_cancelled_call_that_has_asked_is_cancelled():
 
         with fronting(upstream):
             with client.connect(
-                upstream.profiles[0], revision=MODERN[0], elicit=elicit
+                upstream.profiles[0], revision=NEWEST, elicit=elicit
             ) as front:
                 call = begin(front.call_tool, "old__wait", started=calls.append)
                 assert answered.wait(PATIENCE)
@@ -1493,7 +1494,7 @@ def over_http(profile, **options):
 
 
 @needs_posix
-@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
 @parametrize("session", ["shared", "client"])
 def test_clients_share_an_upstream_only_if_they_may(
     tmp_path, monkeypatch, version, session
@@ -1518,12 +1519,12 @@ def test_clients_share_an_upstream_only_if_they_may(
                 found.setdefault(name, []).extend(pids)
         if session == "shared":
             assert len({*found["ann"], *found["bob"]}) == 1 and not upstream.own
-        elif version == LEGACY[0]:  # each session has its own
+        elif version == NEWEST_LEGACY:  # each session has its own
             assert len({*found["ann"], *found["bob"]}) == 3
         else:  # each principal has its own
             assert len({*found["ann"]}) == 1 and found["ann"][0] not in found["bob"]
             assert len(upstream.own) == 2
-    if session == "client" and version == LEGACY[0]:
+    if session == "client" and version == NEWEST_LEGACY:
         end = time.monotonic() + PATIENCE
         while upstream.own and time.monotonic() < end:
             upstream.closed.wait(0.02)
@@ -1541,13 +1542,13 @@ def test_connections_of_single_clients_are_bounded(tmp_path, monkeypatch):
     upstream.keeper.start()
     with contextlib.ExitStack() as stack:
         for _ in range(4):
-            connected = client.connect(setup.profiles["all"], revision=LEGACY[0])
+            connected = client.connect(setup.profiles["all"], revision=NEWEST_LEGACY)
             stack.enter_context(connected).call_tool("pid__pid")
             assert len(upstream.own) <= 2
     upstream.close()
 
 
-@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_only_named_headers_are_passed_on(version):
     lists = {
         "tools/list": list_of("tools", GOOD["tools"]),
@@ -1710,7 +1711,7 @@ for line in sys.stdin:
 class Person:
     """A client of a gateway over HTTP, who answers every question."""
 
-    def __init__(self, url, name, version=LEGACY[0]):
+    def __init__(self, url, name, version=NEWEST_LEGACY):
         self.asked, self.logs = [], []
         self.client = client.connect(
             url,
@@ -1737,7 +1738,7 @@ def crowd(*upstreams, **options):
         stack.callback(gw.close_all, upstreams)
         url = stack.enter_context(over_http(profile, **{"authorize": KEYS, **options}))
 
-        def person(name, version=LEGACY[0]):
+        def person(name, version=NEWEST_LEGACY):
             made = Person(url, name, version)
             stack.callback(made.client.close)
             return made
@@ -1747,7 +1748,7 @@ def crowd(*upstreams, **options):
 
 
 @needs_posix
-@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
 @parametrize("other", ["the same session", "another session", "another user"])
 def test_a_late_question_goes_to_nobody_else(tmp_path, other, version):
     (tmp_path / "late.py").write_text(LATE)
@@ -1764,7 +1765,7 @@ def test_a_late_question_goes_to_nobody_else(tmp_path, other, version):
         elif other == "another user":
             who = person("bob", version)
         said = who.call("up__ask")
-        if other == "another session" or (version == MODERN[0] and who is ann):
+        if other == "another session" or (version == NEWEST and who is ann):
             # Each request of a modern client is a client of its own.
             assert "cannot tell which" in said and not who.asked + who.logs
             assert who.call("up__end") and not upstream.own
@@ -1776,7 +1777,7 @@ def test_a_late_question_goes_to_nobody_else(tmp_path, other, version):
         assert len(upstream.own) == (other == "another user")
 
 
-@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_over_http_a_question_and_a_log_reach_their_client(version):
     """Each comes in the answer to its call, so that others may run meanwhile."""
     server, gate = mcp.Server("app"), threading.Barrier(2)
@@ -1890,7 +1891,7 @@ def waiting_server():
 
 
 def legacy_of(serving):
-    return gw.Upstream("up", {"url": serving.url, "revision": LEGACY[0]})
+    return gw.Upstream("up", {"url": serving.url, "revision": NEWEST_LEGACY})
 
 
 def test_a_user_who_answers_nothing_does_not_keep_others_from_being_asked(monkeypatch):
@@ -1903,7 +1904,7 @@ def test_a_user_who_answers_nothing_does_not_keep_others_from_being_asked(monkey
             slow = client.connect(
                 person.url,
                 headers={"Authorization": "Bearer key-of-bob"},
-                revision=LEGACY[0],
+                revision=NEWEST_LEGACY,
                 elicit=lambda _: [asked.set(), gate.wait(PATIENCE), {"pin": "slow"}][2],
             )
             with slow:
@@ -1972,7 +1973,7 @@ def test_one_users_subscriptions_leave_room_for_others(monkeypatch):
     server, heard = mcp.Server("app"), queue.SimpleQueue()
     server.resource("app://{+name}")(lambda name: name)
     with http_serving(server) as serving:
-        upstream = gw.Upstream("up", {"url": serving.url, "revision": MODERN[0]})
+        upstream = gw.Upstream("up", {"url": serving.url, "revision": NEWEST})
         with crowd(upstream) as person:
             wait_until(upstream.ready.is_set)
             bob, ann = person("bob"), person("ann")
@@ -2007,7 +2008,7 @@ def requests_for(tool):
 
 
 @needs_posix
-@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_a_call_that_was_given_up_keeps_no_arguments(tmp_path, version):
     (tmp_path / "late.py").write_text(LATE)
     command = [sys.executable, str(tmp_path / "late.py")]
@@ -2077,7 +2078,7 @@ def test_headers_are_passed_on_over_http_sse_and_in_the_files_place():
             with request_to(port, "GET", "/mcp/all", accept).getresponse() as stream:
                 path = "/mcp/" + event_of(stream)["data"]
                 opening = {
-                    "protocolVersion": LEGACY[-1],
+                    "protocolVersion": OLDEST,
                     "capabilities": {},
                     "clientInfo": {"name": "x", "version": "1"},
                 }
@@ -2286,7 +2287,7 @@ def await_names(front, heard, names):
         heard.get(timeout=PATIENCE)
 
 
-EACH_THAT_VISITS = parametrize("version", [MODERN[0], "2025-11-25"])
+EACH_THAT_VISITS = parametrize("version", [NEWEST, NEWEST_LEGACY])
 
 
 @EACH_THAT_VISITS
@@ -2371,7 +2372,7 @@ def test_the_end_waits_for_a_connection_that_is_ending(tmp_path, monkeypatch):
     upstream = gw.Upstream("pid", {**entry, "session": "client"})
     begun, gate, done = [threading.Event() for _ in range(3)]
     with crowd(upstream) as person:
-        person("ann", MODERN[0]).call("pid__pid")
+        person("ann", NEWEST).call("pid__pid")
         (connection,) = upstream.own.values()
         close = connection.close
         monkeypatch.setattr(
@@ -2401,6 +2402,8 @@ def test_the_end_leaves_no_connection_of_a_client_behind(tmp_path):
     """
     entry = {"command": [sys.executable, "-c", code], "cwd": str(tmp_path)}
     config = configure(tmp_path, {"servers": {"pid": {**entry, "session": "client"}}})
-    with client.connect([*GATEWAY, config], env=COVERAGE, revision=LEGACY[0]) as front:
+    with client.connect(
+        [*GATEWAY, config], env=COVERAGE, revision=NEWEST_LEGACY
+    ) as front:
         assert front.call_tool("pid__pid")["content"]
     assert end.result(PATIENCE) == b""

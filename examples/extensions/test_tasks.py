@@ -18,7 +18,7 @@ import pytest
 import tasks
 from testing.places import modern
 from testing.scripts import (
-    LEGACY,
+    NEWEST_LEGACY,
     PATIENCE,
     Context,
     client,
@@ -196,7 +196,7 @@ def test_who_has_tasks(declared, who, ident, code):
         )
     with (
         client.connect(
-            bake.server, revision=LEGACY[0], declare=tasks.DECLARE
+            bake.server, revision=NEWEST_LEGACY, declare=tasks.DECLARE
         ) as session,
         pytest.raises(mcp.RpcError, match="not found"),
     ):

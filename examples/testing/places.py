@@ -24,8 +24,8 @@ import pytest
 from testing.scripts import (
     HERE,
     MCP_REF,
-    META,
     MODERN,
+    NEWEST,
     ORDER,
     PATIENCE,
     Context,
@@ -101,19 +101,12 @@ def core_rounds(server):
 
 
 def modern(method: str, ident=1, **params) -> dict:
-    """Return a request of the newest revision."""
-    return {
-        "jsonrpc": "2.0",
-        "id": ident,
-        "method": method,
-        "params": {
-            **params,
-            "_meta": {
-                META + "protocolVersion": MODERN[0],
-                META + "clientCapabilities": {"elicitation": {}},
-            },
-        },
-    }
+    """Return a request of the newest modern revision that has the method."""
+    last = mcp.METHODS[method].until if method in mcp.METHODS else ""
+    version = last if last in MODERN else NEWEST
+    meta = mcp.meta_for(version, {mcp.META_CAPABILITIES: {"elicitation": {}}})
+    params["_meta"] = meta
+    return {"jsonrpc": "2.0", "id": ident, "method": method, "params": params}
 
 
 OPENING = {

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """A method, a notification, a code, a member or another difference."""
+    """A method, a notification, a code, a key of `_meta`, a member or another
+    difference."""
 
     name: str
     since: str
@@ -73,6 +74,14 @@ ERRORS = rows("""
     -32022  2026-07-28
     -32002  2024-11-05  2025-11-25
     -32042  2025-11-25  2025-11-25
+""")
+META = rows("""
+    io.modelcontextprotocol/protocolVersion     2026-07-28  -  >
+    io.modelcontextprotocol/clientCapabilities  2026-07-28  -  >
+    io.modelcontextprotocol/clientInfo          2026-07-28  -  >
+    io.modelcontextprotocol/logLevel            2026-07-28  -  >
+    io.modelcontextprotocol/subscriptionId      2026-07-28  -  <
+    io.modelcontextprotocol/serverInfo          2026-07-28  -  <
 """)
 # Members that some revisions lack, as "kind.member"; "*": of anything that is listed.
 MEMBERS = rows("""

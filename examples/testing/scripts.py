@@ -224,9 +224,9 @@ def within(version: str, first: str, last: str) -> bool:
     """Tell whether a revision is one of those from the first to the last; "" is no
     bound."""
     return (
-        ORDER.index(last or ORDER[0])
+        ORDER.index(last or NEWEST)
         <= ORDER.index(version)
-        <= ORDER.index(first or ORDER[-1])
+        <= ORDER.index(first or OLDEST)
     )
 
 
@@ -645,7 +645,7 @@ def meant(word: str, version: str, carrier: str) -> bool:
         if dots
         else word
         in ("*", version, mcp.REVISIONS[version].era, carrier, f"{carrier}-{version}")
-        or (word == "newest" and version == ORDER[0])
+        or (word == "newest" and version == NEWEST)
     )
 
 
@@ -847,7 +847,9 @@ class Referee:
     def check(self, message, arrow: str):
         """Check what the side under test sends."""
         for one in message if isinstance(message, list) else [message]:
-            assert isinstance(one, dict) and one.get("jsonrpc") == "2.0", one
+            assert isinstance(one, dict) and one.get("jsonrpc") == "2.0", (
+                f"not a message of JSON-RPC 2.0: {one}"
+            )
             if "method" not in one:
                 self.response(one, "<" if arrow == ">" else ">")
                 continue
@@ -855,22 +857,27 @@ class Referee:
             version = modern or self.version
             table = revisions.METHODS if "id" in one else revisions.NOTIFICATIONS
             row = table.get(one["method"])
-            assert set(one) <= {"jsonrpc", "id", "method", "params"}, one
+            assert set(one) <= {"jsonrpc", "id", "method", "params"}, (
+                f"a message has unknown members: {one}"
+            )
             assert params == one.get("params", {}), "params must be an object"
-            assert (
-                not row or arrow in row.way and (not version or exists(row, version))
-            ), row
+            assert not row or arrow in row.way, (
+                f"{one['method']} goes the other way, says revisions.py: {row}"
+            )
+            assert not row or not version or exists(row, version), (
+                f"{version} has no {one['method']}, says revisions.py: {row}"
+            )
             if "id" in one:
                 key = arrow + json.dumps(one["id"])
                 assert mcp.is_id(one["id"]) and key not in self.seen, (
                     "an id was used twice"
                 )
                 assert arrow == ">" or not modern and self.version in LEGACY, (
-                    "must not ask"
+                    f"a server must not send {one['method']} in a modern revision"
                 )
                 assert not modern or isinstance(
                     meta.get(META + "clientCapabilities"), dict
-                )
+                ), f"_meta lacks clientCapabilities: {one}"
                 self.seen.add(key)
             self.note(one, arrow)
 
@@ -880,17 +887,21 @@ class Referee:
             error = message["error"]
             row = revisions.ERRORS.get(str(error["code"]))
             assert type(error["code"]) is int and isinstance(error["message"], str), (
-                error
+                f"an error's code is an integer, its message text: {error}"
             )
-            assert set(error) <= {"code", "message", "data"}, error
-            assert row or not -32768 <= error["code"] <= -32000, "a reserved code"
+            assert set(error) <= {"code", "message", "data"}, (
+                f"an error has unknown members: {error}"
+            )
+            assert row or not -32768 <= error["code"] <= -32000, (
+                f"{error['code']} is reserved, and not in ERRORS of revisions.py"
+            )
             assert not row or not self.version or exists(row, self.version), (
-                "not this revision's"
+                f"{self.version} has no error {error['code']}, says revisions.py: {row}"
             )
         if message.get("id") is None:
             null = exists(revisions.OTHERS["null-id-in-errors"], self.version or NEWEST)
             assert "error" in message and ("id" in message) is null, (
-                "null, or absent since then"
+                f"the id of an unread request is {'null' if null else 'absent'}: {message}"
             )
             return
         key = asker + json.dumps(message["id"])
@@ -906,16 +917,21 @@ class Referee:
         `modern`: the revision that the request names."""
         row, kind = revisions.METHODS.get(method), result.get("resultType")
         hints = len({"ttlMs", "cacheScope"} & set(result))
-        assert (kind is not None) == (modern is not None), "resultType is modern"
+        assert (kind is not None) == (modern is not None), (
+            f"a result has resultType if its request is modern: {result}"
+        )
         if row:
             cacheable = "cacheable" in row.flags and kind == "complete"
-            assert hints == 2 * cacheable, "caching hints"
+            assert hints == 2 * cacheable, (
+                f"{method}: caching hints are {'missing' if cacheable else 'too much'}"
+            )
         if kind == "input_required":
-            assert not row or "asks" in row.flags, "may not ask"
+            assert not row or "asks" in row.flags, f"{method} must not ask"
             for one in result["inputRequests"].values():
                 assert "<" in revisions.METHODS[one["method"]].way and "id" not in one
         if modern is not None:
-            assert isinstance(result["_meta"][META + "serverInfo"]["name"], str), result
+            info = result.get("_meta", {}).get(META + "serverInfo", {})
+            assert isinstance(info.get("name"), str), f"no serverInfo in {result}"
         elif method == "initialize":
             self.version = result["protocolVersion"]
         version = modern or self.version
@@ -931,7 +947,9 @@ class Referee:
             for key in item
             for kind in (of, "*")
         } | {"result." + key for key in result}
-        assert not shown & hidden, (result, shown & hidden)
+        assert not shown & hidden, (
+            f"{version} has no {', '.join(shown & hidden)}, says revisions.py: {result}"
+        )
 
 
 # ---- playing scripts: a Talk sends what one side says, and expects what the other one
@@ -993,7 +1011,7 @@ class Talk:
             **{name: str(code) for name, code in CODES.items()},
             "META": META,
             "VERSION": version,
-            "NEWEST": ORDER[0],
+            "NEWEST": NEWEST,
             "NO": '{"action": "decline"}',
             "DECLARED": json.dumps(
                 options.get("declare", OFFERS if self.played else {})
@@ -1038,7 +1056,13 @@ class Talk:
         except Exception as problem:
             # The rest is about the runner.
             said = str(problem).partition("\nassert ")[0]
-            raise Flaw(f"{self.where(row)}\n{type(problem).__name__}: {said}") from None
+            if not isinstance(problem, AssertionError):
+                said = f"{type(problem).__name__}: {said}"
+            # The rule that broke comes first: summaries show only the first line.
+            rule, _, details = said.partition("\n")
+            place = f"{self.place}: " if self.place else ""
+            text = f"{place}{rule}\n{self.where(row)}\n{details}"
+            raise Flaw(text.rstrip()) from None
 
     def where(self, row: str) -> str:
         """Say which line of which script is played, as it is written and as it is
@@ -1052,7 +1076,7 @@ class Talk:
         ident = "-".join([self.options["slug"], self.version, self.carrier])
         title = f"    == {self.options['title']}   [{ident}]\n"
         script = f"in the script at {head}, {over}:\n{title}"
-        return f"{self.place}: {script}    {source}{played}"
+        return f"{script}    {source}{played}"
 
     def named(self, name) -> str:
         """Return what {NAME} stands for; other braces stay."""
@@ -1072,11 +1096,10 @@ class Talk:
                     message = json.loads(message)
                 self.referee.check(message, self.theirs)
             except Exception as problem:
-                self.report(
-                    problem=AssertionError(
-                        f"{message!r:.500}: {type(problem).__name__}: {problem}"
-                    )
-                )
+                rule = str(problem).partition("\nassert ")[0]
+                if not isinstance(problem, AssertionError):
+                    rule = f"{type(problem).__name__}: {rule}"
+                self.report(problem=AssertionError(f"{rule}\nin {message!r:.500}"))
             self.came.append(message)
             self.report()
 
@@ -1127,12 +1150,12 @@ class Talk:
         modern = self.version in MODERN and not (self.played or self.bare)
         if modern and {"id", "method"} <= set(message):
             params = message.setdefault("params", {})
-            params["_meta"] = {
-                META + "protocolVersion": self.version,
-                META + "clientCapabilities": json.loads(self.names["DECLARED"]),
-                META + "clientInfo": {"name": "runner", "version": "1"},
-                **params.get("_meta", {}),
+            given = {
+                mcp.META_CAPABILITIES: json.loads(self.names["DECLARED"]),
+                mcp.META_CLIENT: {"name": "runner", "version": "1"},
             }
+            meta = mcp.meta_for(self.version, given)
+            params["_meta"] = {**meta, **params.get("_meta", {})}
         elif (
             self.played
             and asked
@@ -1188,6 +1211,8 @@ class Talk:
         flaws += (
             [] if keyword in json.dumps(came).lower() else [f"no {keyword!r} in it"]
         )
+        if flaws and isinstance(came, dict) and "error" in came:
+            flaws[0] += f"; the error is {came['error'].get('message')!r:.200}"
         assert not flaws, "\n".join([*flaws, f"in {json.dumps(came)[:2000]}"])
         self.name(label, came)
 
@@ -1229,7 +1254,7 @@ class Talk:
 
     def returns(self, text: str):
         value = self.outcome()
-        assert not isinstance(value, BaseException), repr(value)
+        assert not isinstance(value, BaseException), f"the call raised {value!r}"
         flaws = differences(json.loads(text), getattr(value, "__dict__", value))
         assert not flaws, "\n".join(flaws)
 
@@ -1240,7 +1265,7 @@ class Talk:
             f"{getattr(value, 'code', '')} {value} {getattr(value, 'data', '')}".lower()
         )
         assert name in [kind.__name__ for kind in type(value).__mro__], (
-            f"instead: {value!r}"
+            f"expected {text}, the call returned {value!r:.300}"
         )
         assert word.lower() in said, f"no {word!r} in {said}"
 

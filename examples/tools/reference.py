@@ -60,12 +60,12 @@ ASKED = {
     "sampling/createMessage": "messages maxTokens",
 }
 CARRIED = {
-    "cancelled": "requestId",
-    "progress": "progressToken progress",
-    "message": "level data",
-    "resources/updated": "uri",
-    "subscriptions/acknowledged": "notifications",
-    "elicitation/complete": "elicitationId",
+    "notifications/cancelled": "requestId",
+    "notifications/progress": "progressToken progress",
+    "notifications/message": "level data",
+    "notifications/resources/updated": "uri",
+    "notifications/subscriptions/acknowledged": "notifications",
+    "notifications/elicitation/complete": "elicitationId",
 }
 
 # The header, who sends it, the feature or the revisions that it belongs to, and what it
@@ -205,7 +205,7 @@ def notifications() -> str:
     return messages(
         "notification, sent by, revisions, params, filter of a subscription",
         mcp_ref.NOTIFICATIONS,
-        lambda row: f"`notifications/{row.name}`",
+        lambda row: f"`{row.name}`",
         lambda row: (code(CARRIED.get(row.name, "")), code(row.filter)),
     )
 

@@ -24,8 +24,9 @@ from urllib.parse import urlsplit
 import pytest
 from testing.places import COURSE, TOOLS, draw
 from testing.scripts import (
-    LEGACY,
-    MODERN,
+    NEWEST,
+    NEWEST_LEGACY,
+    OLDEST,
     PATIENCE,
     Site,
     begin,
@@ -294,7 +295,7 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
 """
 SESSION = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {}}
-ONLY_NEWEST = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+ONLY_NEWEST = {"supportedVersions": [NEWEST], "capabilities": {}}
 
 
 def odd(**answers):
@@ -411,7 +412,7 @@ def tapped(tmp_path, url):
             assert (os.name == "nt" or status == 0) and not tap.stderr.read()
 
 
-@parametrize("version", [MODERN[0], LEGACY[0], "2024-11-05"])
+@parametrize("version", [NEWEST, NEWEST_LEGACY, OLDEST])
 def test_the_tap_records_what_passes_over_http(tmp_path, version):
     heard = []
 
@@ -700,7 +701,7 @@ def called(one, name):
     return one.call_tool(name)["content"][0]["text"]
 
 
-@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_a_change_restarts_the_server_and_the_host_does_not_notice(tmp_path, version):
     options = {"revision": version, "elicit": lambda params: {"name": "Ann"}}
     with reloading(tmp_path, **options) as (one, file, heard):
@@ -721,7 +722,7 @@ def test_a_change_restarts_the_server_and_the_host_does_not_notice(tmp_path, ver
         one.ping()
 
 
-@parametrize("version", [MODERN[0], LEGACY[0]])
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_a_server_that_does_not_start_answers_with_its_error(tmp_path, version):
     with reloading(tmp_path, revision=version) as (one, file, heard):
         assert called(one, "version") == "VERSION"
@@ -852,7 +853,7 @@ def test_a_walk_leads_from_bytes_through_the_authors_function_to_bytes():
     # So does the statement that waits for the bytes; and what came is text, not a tag.
     assert "self._source.readline(" in page
     assert "<pre>&lt; {" in parts["tools/call add"]
-    assert f"{walk_page.SPECIFICATION}/{MODERN[0]}/server/tools#calling-tools" in page
+    assert f"{walk_page.SPECIFICATION}/{NEWEST}/server/tools#calling-tools" in page
     # It is one page: nothing is loaded, and nothing runs.
     assert not re.search(r"<script|<link|<img|\bsrc=|url\(|@import|\bon\w+=", page)
 
@@ -1026,7 +1027,7 @@ def test_a_recorded_trace_is_walked(tmp_path):
     trace = tmp_path / "t.jsonl"
     said = {"id": 1, "method": "ping", "jsonrpc": "2.0"}
     opens = {
-        "protocolVersion": LEGACY[0],
+        "protocolVersion": NEWEST_LEGACY,
         "capabilities": {},
         "clientInfo": {"name": "x", "version": "1"},
     }

@@ -677,7 +677,7 @@ def conversation_of(words: list[str], options: dict[str, Any]) -> list[replay.St
         said.append((">", f"(a session of {revision} is open)"))
     else:
         newest = mcp_ref.versions()[0]
-        meta = {mcp_ref.META_VERSION: newest, mcp_ref.META_CAPABILITIES: {}}
+        meta = mcp_ref.meta_for(newest)
         request["params"] = {**request["params"], "_meta": meta}
     text = json.dumps(request)
     if options["http"]:

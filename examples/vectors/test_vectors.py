@@ -24,6 +24,9 @@ from testing.places import asked, command, listening, play_vectors, unused_port
 from testing.scripts import (
     EVERYTHING,
     HERE,
+    MODERN,
+    NEWEST,
+    NEWEST_LEGACY,
     ORDER,
     PATIENCE,
     Site,
@@ -51,7 +54,7 @@ def test_the_vectors_find_no_fault():
 def test_the_vectors_find_no_fault_in_the_client():
     clients = HERE / "examples" / "vectors" / "clients"
     # With more patience, those that a client should leave unanswered take as long.
-    options = ["--revisions", ORDER[0], "--timeout", "10"]
+    options = ["--revisions", NEWEST, "--timeout", "10"]
     done = command(
         str(clients / "run_client.py"),
         *options,
@@ -66,7 +69,7 @@ def test_the_vectors_find_a_fault_in_a_client():
     """A client that retries under the old id is broken, and the exit status says so."""
     done = command(
         str(HERE / "examples" / "vectors" / "clients" / "run_client.py"),
-        *("--revisions", ORDER[0], "--carriers", "stdio", "--timeout", str(PATIENCE)),
+        *("--revisions", NEWEST, "--carriers", "stdio", "--timeout", str(PATIENCE)),
         *("--only", "client-retry-id", "--only", "client-error-told"),
         sys.executable,
         str(HERE / ".ci" / "client_mutants.py"),
@@ -98,7 +101,7 @@ def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
     )
     call = {"do": "call_tool", "label": "a", "told": {"result": {}}}
     head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
-    head |= {"carriers": ["stdio"], "since": ORDER[0]}
+    head |= {"carriers": ["stdio"], "since": NEWEST}
     steps = {
         "given": [{**call, "given": "tool"}],
         "step": [call],
@@ -109,7 +112,7 @@ def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
     (tmp_path / "clients" / "some.json").write_text(file, "utf-8")
     options = [
         "--revisions",
-        ORDER[0],
+        NEWEST,
         "--carriers",
         "stdio",
         "--json",
@@ -152,13 +155,16 @@ def test_the_vectors_are_in_their_format(tmp_path):
 
 
 def test_the_runner_reads_the_format_before(tmp_path):
-    head = {"id": "it", "level": "MUST", "steps": [], "since": ORDER[1]}
+    head = {"id": "it", "level": "MUST", "steps": [], "since": NEWEST_LEGACY}
     for form in (3, 4):
         path = tmp_path / f"{form}.json"
         path.write_text(json.dumps({"format": form, "vectors": [head]}), "utf-8")
         program = f"import report, pathlib as p; print(report.read_file(p.Path({str(path)!r})))"
         done = command("-c", program, cwd=VECTORS)
-        assert ast.literal_eval(done.stdout)[0]["revisions"] == ORDER[1::-1]
+        assert ast.literal_eval(done.stdout)[0]["revisions"] == [
+            NEWEST_LEGACY,
+            *MODERN[::-1],
+        ]
 
 
 @pytest.mark.slow
@@ -167,7 +173,7 @@ def test_the_runner_writes_what_machines_read(tmp_path):
     runner = str(HERE / "examples" / "vectors" / "run.py")
     mutant = [sys.executable, str(HERE / ".ci" / "mutants.py"), "pong", sys.executable]
     known = tmp_path / "known"
-    options = ["--revisions", ORDER[1], "--timeout", str(PATIENCE)]
+    options = ["--revisions", NEWEST_LEGACY, "--timeout", str(PATIENCE)]
     options += ["--only", "ping-empty-result", "--only", "id-integer"]
     for kind in ("json", "junit", "tap"):
         options += [f"--{kind}", str(tmp_path / kind)]
@@ -196,7 +202,7 @@ def test_the_runner_writes_what_machines_read(tmp_path):
 VECTORS = HERE / "examples" / "vectors"
 
 
-def play_copy(folder: Path, vectors: dict, *words: str, revision=ORDER[0]) -> Any:
+def play_copy(folder: Path, vectors: dict, *words: str, revision=NEWEST) -> Any:
     """Play vectors of one revision with a copy of the runner; return what became of
     the command, and write all reports."""
     head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
@@ -225,7 +231,7 @@ def verdicts(folder: Path, vectors: dict, *target: str) -> dict[str, dict]:
     return played_rows(folder)
 
 
-DISCOVERED = {"supportedVersions": ORDER[:1], "capabilities": {}}
+DISCOVERED = {"supportedVersions": [NEWEST], "capabilities": {}}
 
 
 STRAY = {"unasked": {"$not": {"$absent": True}}}
@@ -357,7 +363,7 @@ def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
     more than a remark, and does not decide the exit status."""
     waits = {"await": {"method": "notifications/none"}, "given": "change"}
     empty = {"request": "x", "expect": {"result": {"$size": [0, 0]}}}
-    other = {"request": "x", "expect": {"error": {}}}
+    other = {"request": "echo", "params": {"text": "other"}, "expect": {"error": {}}}
     wrong = [{"request": "x", "expect": {"error": {}}}]
     late = [{"request": "x", "label": "x", "later": True}, waits]
     vectors = {
@@ -375,6 +381,8 @@ def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
     not_excused = {"guilty": {"steps": [*late[:1], {**waits, "excuse": [other]}]}}
     done = play_copy(tmp_path, not_excused, *SERVE)
     assert done.returncode == 1 and "BROKEN guilty" in done.stdout
+    row = played_rows(tmp_path)["guilty"]
+    assert "echo" not in row["sent"] and "HTTP" not in row["why"], row
 
 
 def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
@@ -399,9 +407,9 @@ def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
 
 
 def test_a_set_up_that_fails_is_charged_to_no_vector(tmp_path):
-    client = {"client": {"roots": {}}, "until": ORDER[1]}
+    client = {"client": {"roots": {}}, "until": NEWEST_LEGACY}
     vectors = {"one": asked("x", {}, **client), "two": asked("y", {}, **client)}
-    done = play_copy(tmp_path, vectors, *SERVE, revision=ORDER[1])
+    done = play_copy(tmp_path, vectors, *SERVE, revision=NEWEST_LEGACY)
     assert {row["verdict"] for row in played_rows(tmp_path).values()} == {"not set up"}
     assert done.returncode == 1 and "BROKEN" not in done.stdout
     assert done.stdout.count("NOT SET UP, so not judged: 2 outcomes") == 1
@@ -463,6 +471,9 @@ def test_the_end_of_a_server_is_one_finding(tmp_path):
     end = rows["server-ended"]
     assert end["alike"] == "given step later" and '"given"' in end["sent"]
     assert "LookupError: no database" in end["why"]
+    vectors = {"foreign": {"foreign": True, "steps": [dies]}}
+    end = verdicts(tmp_path, vectors, sys.executable, "-c", FRAIL)["server-ended"]
+    assert end["verdict"] == "remark" and "loses its server" in end["harms"]
 
 
 IDLE = A_SERVER.replace(
@@ -470,7 +481,7 @@ IDLE = A_SERVER.replace(
     """    if method in ("late", "tools/call"):
         import threading
         words = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}})
-        threading.Timer(1.2, print, [words], {"flush": True}).start()
+        threading.Timer(0.75, print, [words], {"flush": True}).start()
     elif "id" in message and""",
 )
 
@@ -523,6 +534,58 @@ def test_what_is_not_offered_is_not_demanded(tmp_path):
     assert rows["not-offered"]["why"] == "the server has no tools/list"
 
 
+def test_a_server_without_ping_is_charged_once(tmp_path):
+    """What asks for a ping to see something else is skipped; what fails elsewhere is
+    not."""
+    program = A_SERVER.replace('method == "die"', 'method in ("die", "ping")')
+    program = program.replace(
+        'raise LookupError("no database")',
+        """print(json.dumps({"jsonrpc": "2.0", "id": message["id"],
+            "error": {"code": -32601, "message": "unknown"}}), flush=True)
+        continue""",
+    )
+    alive = {"result": {}}
+    vectors = {
+        "ping": {"steps": [{"request": "ping", "expect": alive, "waits": "the rule"}]},
+        "after": {"steps": [{"barrier": True, "expect": alive}]},
+        "beside": {"steps": [{"barrier": True}, {"heard": []}]},
+    }
+    old = {"revision": "2025-11-25"}
+    play_copy(tmp_path, vectors, sys.executable, "-c", program, **old)
+    rows = played_rows(tmp_path)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    assert found == {"ping": "broken", "after": "skipped", "beside": "broken"}, rows
+    assert rows["after"]["why"] == "the server has no ping"
+
+
+def test_a_cursor_that_leads_nowhere_is_charged_once():
+    """A list whose cursor is null, or refused, breaks no rule about its pages."""
+    found = {}
+    for cursor in (None, ""):
+        listed = {"tools": [], "nextCursor": cursor}
+        program = A_SERVER.replace("DISCOVERED", "")
+        program = program.replace(
+            '    if "id" in message and',
+            f"""    if method == "initialize":
+        result |= {{"capabilities": {{"tools": {{}}}}, "serverInfo": {{}}}}
+    if method == "tools/list":
+        result = {listed!r}
+    if "cursor" in message.get("params", {{}}):
+        error = {{"code": -32602, "message": "cursor"}}
+        print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "error": error}}), flush=True)
+        continue
+    if "id" in message and""",
+        )
+        options = ["--revisions", "2025-11-25", "--only", "pagination"]
+        run = [sys.executable, "-c", program]
+        done = command(str(VECTORS / "run.py"), *options, *run, seconds=9 * PATIENCE)
+        found[cursor] = re.findall(
+            r"^(BROKEN|UNWISE|REMARK) ([a-z-]*): ", done.stdout, re.M
+        )
+    charged = {None: "pages-tools", "": "cursor-followed-tools"}
+    assert found == {cursor: [("REMARK", name)] for cursor, name in charged.items()}
+
+
 def test_each_rule_has_its_sentence():
     """A vector for a MUST or SHOULD has words of its sentence, by which --spec finds
     it; --spec fails if a page lacks them."""
@@ -535,7 +598,7 @@ def test_each_rule_has_its_sentence():
 
 def test_the_sentence_is_that_of_the_revision(tmp_path):
     """It is found by its words, under the vector's heading; a list has its head."""
-    for date, word in zip(reversed(ORDER), "abcde"):
+    for date, word in zip(reversed(ORDER), "abcdefghijkl"):
         page = tmp_path / "docs" / "specification" / date / "basic" / "index.mdx"
         page.parent.mkdir(parents=True)
         text = (
@@ -555,7 +618,7 @@ def test_the_sentence_is_that_of_the_revision(tmp_path):
     *lines, missing = done.stdout.splitlines()
     assert sorted(lines) == [
         f"it {date} Servers MUST: it MUST be so {word} ({date} basic/index §Here)"
-        for date, word in zip(reversed(ORDER), "abcde")
+        for date, word in zip(reversed(ORDER), "abcdefghijkl")
     ], done.stderr
     assert missing == repr(["NO SENTENCE other: no such words"])
 
@@ -610,7 +673,7 @@ def test_a_baseline_can_be_written(tmp_path):
     vectors = {"it": asked("x", {"error": {}}), "other": asked("x", {"result": {}})}
     done = play_copy(tmp_path, vectors, "--write-baseline", known, *SERVE)
     assert done.returncode == 0, done.stdout
-    assert Path(known).read_text("utf-8").startswith(f"it stdio {ORDER[0]}  # broken")
+    assert Path(known).read_text("utf-8").startswith(f"it stdio {NEWEST}  # broken")
     done = play_copy(tmp_path, vectors, "--baseline", known, *SERVE)
     assert done.returncode == 0, done.stdout
 
@@ -704,7 +767,7 @@ for line in sys.stdin:
         content = {"result": {}}
     if "id" in message and not (kind == "silent" and content is unknown):
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **content}), flush=True)
-""".replace("DISCOVERED", repr({"modern": ORDER[:1], "both": ORDER}))
+""".replace("DISCOVERED", repr({"modern": [NEWEST], "both": ORDER}))
 
 
 @parametrize(
@@ -727,7 +790,14 @@ for line in sys.stdin:
 def test_a_vector_is_charged_with_its_own_fault_only(tmp_path, kind, name, verdict):
     """Who is silent on what it does not know has not listed anything; who answers a
     server/discover needs no initialize; who is broken by a cancellation is found."""
-    words = ["--revisions", ORDER[1], "--only", name, "--json", str(tmp_path / "rows")]
+    words = [
+        "--revisions",
+        NEWEST_LEGACY,
+        "--only",
+        name,
+        "--json",
+        str(tmp_path / "rows"),
+    ]
     patience = "0.5" if kind == "silent" else str(PATIENCE)
     words += ["--timeout", patience, sys.executable, "-c", A_SESSION, kind]
     done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
@@ -777,7 +847,7 @@ def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
         "--only",
         "ping",
         "--revisions",
-        ORDER[0],
+        NEWEST,
         "--json",
         str(tmp_path / "rows"),
     ]
