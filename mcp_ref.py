@@ -4801,8 +4801,13 @@ def read_chunks(stream: Any) -> bytes:
         if left < 0:
             raise HttpError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         data += stream.read(size)
-        if stream.readline(1000) != b"\r\n":
-            raise HttpError(400, "a chunk is malformed, or a trailer follows")
+        line = stream.readline(1000)
+        if not size:  # after the last chunk, ignore trailers
+            while left > 0 and line.endswith(b"\r\n") and line != b"\r\n":
+                left -= len(line)
+                line = stream.readline(1000)
+        if line != b"\r\n":
+            raise HttpError(400, "a chunk or a trailer is malformed")
     return bytes(data)
 
 
@@ -5403,9 +5408,9 @@ class Endpoint:
             raise HttpError(405, "method not allowed", {"Allow": ", ".join(verbs)})
         else:
             if self.authorize:
-                exchange.principal = self.authorize(exchange.headers)
-                digest(exchange.principal)  # ValueError: it is not JSON
-                if not exchange.principal:
+                who = exchange.principal = self.authorize(exchange.headers)
+                digest(who)  # ValueError: it is not JSON
+                if who is None or who is False or who in ("", [], {}):
                     raise HttpError(
                         401, "not authorized", {"WWW-Authenticate": "Bearer"}
                     )
@@ -5759,7 +5764,7 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     from the Server, §Resumability and Redelivery."""
     session = endpoint.sessions.find(exchange)
     seen = exchange.headers.get("last-event-id", "")
-    last = re.fullmatch(r"(\w{32})-(\d{1,9})", seen)
+    last = re.fullmatch(r"(\w+)-(\d{1,9})", seen)
     outbox: Outbox | None = session.own
     after = None
     if last:
@@ -5888,7 +5893,7 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 # If all places are taken, a new connection takes that of another one, in this order;
 # but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS.
 Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
-CLOSES, WAITS, READS, SENDS, SERVES = Step
+CLOSES, WAITS, READS, SENDS, SERVES = Step  # faster than attributes
 _NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),
@@ -5902,6 +5907,14 @@ def hang_up(sock: Any) -> None:
     """Shut a socket down; close() would wait for its users."""
     with suppress(OSError):  # it is closed
         sock.shutdown(2)  # SHUT_RDWR
+
+
+@lru_cache(1)
+def http_date(seconds: int) -> str:
+    """Format a time for the Date header: RFC 9110 §6.6.1."""
+    from email.utils import formatdate
+
+    return formatdate(seconds, usegmt=True)
 
 
 class HttpServer:
@@ -5921,7 +5934,7 @@ class HttpServer:
 
         self.endpoint = endpoint
         self.trace = tracer()
-        self.steps: dict[Any, tuple[int, float, int]] = {}
+        self.steps: dict[Any, tuple[Step, float, int]] = {}
         self.lock = threading.Lock()
         self.patience = 0.3
         self.stopped = False
@@ -5980,7 +5993,7 @@ class HttpServer:
             self.steps[sock] = WAITS, now + SEND_SECONDS, 0
         return True
 
-    def step(self, sock: Any, step: int, seconds: float = inf, left: int = 0) -> None:
+    def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
         """Note what a connection does from now on."""
         with self.lock:
             if sock not in self.steps:
@@ -6024,10 +6037,16 @@ class HttpServer:
         self.step(sock, READS, SEND_SECONDS)
         if not begin:
             raise OSError("the client has left")
-        is_text = re.match(rb"[!-~]", begin)  # TLS is not, and has no lines
+        if begin[:1] == b"\r":  # RFC 9112 §2.2: skip an empty line before it
+            stream.readline(2)
+            begin = stream.peek(1)
+        is_text = re.match(rb"[\r!-~]", begin)  # TLS is not, and has no lines
         line = stream.readline(MAX_LINE_BYTES) if is_text else b""
         data = bytearray(line)
         if b" HTTP/1." in line:
+            # Usually the rest of the head has arrived, too, and is taken at once.
+            size = begin.find(b"\r\n\r\n") - len(line) + 2
+            data += stream.read(max(size, 0))
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
@@ -6092,6 +6111,9 @@ class SocketExchange(Exchange):
         method, target, version, lines = head.groups() if head else ("?", "/", "", "")
         lines = lines.split("\r\n", MAX_HEADERS + 1)[:-1]
         fields = [line.split(":", 1) for line in lines]
+        absolute = re.match("(?i)https?://([^/?]*)", target)  # RFC 9112 §3.2.2
+        if absolute:
+            target = target[absolute.end() :]
         super().__init__(method, target, fields, stream)
 
         self.chunked = version not in ("", "HTTP/1.0")
@@ -6103,6 +6125,8 @@ class SocketExchange(Exchange):
             self.flaw = HttpError(431, "the headers are too many, or too large")
         elif not head or not has_host or (has_chunks and not self.chunked):
             self.flaw = HttpError(400, "this is TLS, or the headers are malformed")
+        elif absolute:
+            self.headers["host"] = absolute[1]
 
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
@@ -6126,7 +6150,8 @@ class SocketExchange(Exchange):
             framing["Content-Length"] = str(len(body))
         elif body is None and self.chunked:
             framing["Transfer-Encoding"] = "chunked"
-        head = f"HTTP/1.1 {status} \r\n"
+        date = http_date(int(time.time()))
+        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"
         for name, value in {**headers, **framing}.items():
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
