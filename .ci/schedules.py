@@ -73,7 +73,6 @@ class World:
         self.task(lambda: (wait(test), act()))
 
     def at_once(self, act: Act) -> None:
-        """Do something that must not wait for a client."""
         began = self.now
         act()
         if self.now > began:
@@ -239,8 +238,7 @@ class Lock:
             raise RuntimeError("release unlocked lock")
         self.owner = None
 
-    def __enter__(self) -> None:
-        self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: Any) -> None:
         self.release()
@@ -327,8 +325,6 @@ OPENING["params"]["protocolVersion"] = "2025-06-18"
 
 
 def server_with(w: World, act: Any) -> Any:
-    """Make a server with a tool that does something with its Context."""
-
     def tool(ctx: Any) -> str:
         act(ctx)
         return "x"
@@ -621,10 +617,7 @@ class Models(World):
         pair = Pair(w)
         for act in [partial(pair.client, OPENING)] * 2 + [pair.peer.close] * closes:
             w.task(act)
-        return lambda: (
-            list(pair.server.listeners) == ([] if closes else [pair.peer.session])
-            and len(pair.sent) == 2
-        )
+        return lambda: [*pair.server.listeners] == [pair.peer.session] * (1 - closes)
 
     sessions_meet = partial(_opening, closes=False)
     session_meets_close = partial(_opening, closes=True)
@@ -681,6 +674,16 @@ class Models(World):
         for said in (modern(w), CANCEL, CANCEL):
             w.task(partial(pair.client, said))
         return lambda: len(pair.sent) + len(told) == len(ran) and not pair.peer.running
+
+    def run_meets_cancel(w) -> Act:
+        """A call that waits for the thread of `run=` is cancelled: it runs, or not."""
+        ran, jobs = [], []  # type: list[int], list[Act]
+        pair = Pair(w, lambda ctx: ran.append(1))
+        pair.server.hook.put = jobs.append
+        w.task(lambda: pair.client(modern(w)))
+        w.when(lambda: jobs, lambda: jobs[0]())
+        w.when(lambda: jobs, lambda: pair.client(CANCEL))
+        return lambda: len(pair.sent) <= len(ran) <= 1 and not pair.peer.running
 
     def _question(w, answers: float = inf, cancels: int = 0, closes: int = 0) -> Act:
         """A call asks; its client answers after some seconds, cancels it, or leaves: one
@@ -793,6 +796,7 @@ response_meets_cancel     Context._become: return may_follow -> return True
 response_meets_cancel     Context._become: with self._ending: -> if True:
 response_meets_cancel     Context._wake_with: wake() -> pass
 response_meets_cancel     Context._wake_with: with self._ending: -> if True:
+run_meets_cancel          RunHook.run_next: if not outcome.set_running_or_notify_cancel(): -> if False:
 question_meets_all        take_response: peer.questions.pop( -> peer.questions.get(
 question_meets_cancel     LegacyContext._asking: self._wake_with(partial(fail_questions, peer, idents, "it was cancelled")) -> pass
 question_meets_close      LegacyContext._asking: if peer.closed: -> if False:
@@ -884,9 +888,8 @@ def main(words: list[str]) -> int:
         if what:
             missed += 1
             print(f"schedules: {what}: {name}: {row}", flush=True)
-    found = len(planted) - missed
-    print(f"schedules: {found} of {len(planted)} planted bugs found")
-    print(f"schedules: {time.monotonic() - began:.0f} s")
+    found, seconds = len(planted) - missed, time.monotonic() - began
+    print(f"schedules: {found} of {len(planted)} planted bugs found; {seconds:.0f} s")
     return 1 if bad or missed else 0
 
 
