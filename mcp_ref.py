@@ -1868,9 +1868,9 @@ def _read_hint(hint: Any) -> Reader:
     if _package(kind) in _PYDANTIC or hasattr(kind, "__pydantic_validator__"):
         return _read_pydantic(hint)
     if hasattr(kind, "__total__"):
-        return _read_typed_dict(kind)
+        return _read_typed_dict(kind, args)
     if hasattr(kind, "__dataclass_fields__") or hasattr(kind, "_fields"):
-        return _read_class(kind)
+        return _read_class(kind, args)
     if row := _text_type(kind):
         return _read_text_type(kind, row)
     raise TypeError(
@@ -1951,8 +1951,20 @@ def _read_list(kind: Any, hint: Any = Any) -> Reader:
 _WRAPPERS = "Required", "NotRequired", "ReadOnly"  # in a TypedDict
 
 
-def _read_typed_dict(kind: Any) -> Reader:
+def _member_hints(kind: Any, args: Any) -> Message:
+    """Return the hints of a class's members; in those of Page[int], T is int."""
     hints = get_type_hints(kind, include_extras=True)
+    given = dict(zip(getattr(kind, "__parameters__", ()), args))
+    for name, hint in hints.items():
+        if isinstance(hint, typing.TypeVar):
+            hints[name] = given.get(hint, Any)
+        elif wanted := getattr(hint, "__parameters__", ()):
+            hints[name] = hint[tuple(given.get(one, Any) for one in wanted)]
+    return hints
+
+
+def _read_typed_dict(kind: Any, args: Any) -> Reader:
+    hints = _member_hints(kind, args)
     optional = set(kind.__optional_keys__)
     for name, hint in hints.items():
         # `from __future__ import annotations` hides these from Python.
@@ -1966,8 +1978,8 @@ def _read_typed_dict(kind: Any) -> Reader:
     return _read_object(hints, defaults, True, kind.__doc__)
 
 
-def _read_class(kind: Any) -> Reader:
-    hints = get_type_hints(kind, include_extras=True)
+def _read_class(kind: Any, args: Any) -> Reader:
+    hints = _member_hints(kind, args)
     maker = Signature(kind.__new__ if hasattr(kind, "_fields") else kind.__init__)
     fields = {name: hints.get(name, Any) for name in maker.names[1:]}  # no self
     # A result also has the fields that the class computes.
@@ -2087,7 +2099,10 @@ def _read_field(hint: Any) -> tuple[Message, bool]:
         schema.update(some[0])
     is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
     if not is_simple and "enum" not in schema.get("items", {}):
-        raise TypeError(f"expected str, int, float, bool or a choice, found {hint}")
+        raise TypeError(
+            f"expected str, int, float, bool or a choice, found {hint}; a form has the"
+            " fields of a model, not the model"
+        )
     return schema, is_optional
 
 
@@ -3791,7 +3806,7 @@ class Server(Registry):
         for name in options.keys() - globals().get("OPTIONS", options):
             raise TypeError(
                 f"run() has no option {name}=: run() serves on stdio,"
-                " run(http='127.0.0.1:8000') over HTTP"
+                " run(http='127.0.0.1:8000', authorize=...) over HTTP"
             )
         if arguments is None:
             arguments = sys.argv[1:]
@@ -4456,9 +4471,9 @@ def serve_batch(
 # that run no author's code, such as `ping` and cancellations.
 #
 # serve_stdio() returns LEAVE_SECONDS after the end of input, because the client may
-# still read, and 50 ms after a signal or stop(). Running handlers may finish in this
-# time; subscriptions and open questions end at once. Then the requests that still run
-# are cancelled.
+# still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
+# Running handlers may finish in this time; subscriptions and open questions end at
+# once. Then the requests that still run are cancelled.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
 
@@ -4606,6 +4621,7 @@ class Pipe(Peer):
     # ---- the caller of serve_stdio()
     def serve(self) -> None:
         """Serve until the client leaves or a signal comes."""
+        spawn("mcp-hang-up", self._await_hang_up)
         seconds = 0.1
         try:
             if not spawn("mcp-reader", self._read):
@@ -4617,6 +4633,16 @@ class Pipe(Peer):
                     seconds *= 2
         finally:
             self._finish()
+
+    def _await_hang_up(self) -> None:
+        """Notice that the client has closed our stdout."""
+        import select
+
+        if hasattr(select, "poll"):  # on Windows, the next write notices it
+            poll = select.poll()
+            poll.register(self._out, 0)  # errors and hang-ups are always reported
+            poll.poll()
+            self.stop()
 
     def _finish(self) -> None:
         """Let running handlers finish, and abandon the others."""
@@ -5743,6 +5769,7 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
         session.own.add(encode(message))
         streams = [one.own for one in endpoint.sessions.all()]
         if sum(one.size for one in streams) > MAX_KEPT_BYTES:
+            # Too much waits for all clients together.
             max(streams, key=lambda one: one.size).give_up()
         session.settle()
 

@@ -2462,8 +2462,10 @@ class Page(typing.Generic[T]):
 
 
 def test_generic_classes_and_aliases_of_members():
-    with pytest.raises(TypeError, match="~T has no JSON form"):
-        mcp.schema_of(Page[int])
+    shown = mcp.schema_of(Page[int])["properties"]
+    assert shown["items"] == {"type": "array", "items": INT}
+    assert shown["first"]["anyOf"] == [INT, NULL]
+    assert mcp.schema_of(Page)["properties"]["items"] == {"type": "array", "items": {}}
     status = enum.Enum("Status", {"ON": "on", "ACTIVE": "on", "OFF": "off"})
     assert mcp.schema_of(status)["enum"] == ["on", "off"]
 
@@ -3034,6 +3036,9 @@ def test_an_unknown_option_is_named_with_its_function():
             "resource() has no option",
         ),
         (lambda: mcp.Server("s", tags=1), "Server() has no option tags="),
+        (lambda: server.run(auth=1), "http='127.0.0.1:8000', authorize="),
+        (lambda: mcp.elicitation("?", type=dict), "type: expected str, int, float"),
+        (lambda: mcp.elicitation("?", type=dict), "the fields of a model, not the"),
     ):
         with pytest.raises(TypeError, match=re.escape(words)):
             register()
@@ -5150,8 +5155,11 @@ def test_a_trace_has_no_ids_of_sessions_and_one_record_for_a_body(
     assert text.count("data: 1") == text.count("data: 2") == 1
 
 
-def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(tmp_path, monkeypatch):
+def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(
+    tmp_path, monkeypatch, capfd
+):
     path, server = tmp_path / "trace", mcp.Server("x")
+    others = threading.enumerate()
     begun, gone = threading.Event(), threading.Event()
     monkeypatch.setenv("MCP_TRACE", str(path))
 
@@ -5175,6 +5183,9 @@ def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(tmp_path, monkeypat
     _, sent, closed, *_ = map(json.loads, path.read_text().splitlines())
     assert (closed["way"], closed["on"], closed["closed"]) == (">", sent["on"], True)
     assert "What is wrong\nNothing." in overview(draw(path))
+    for thread in set(threading.enumerate()).difference(others):
+        thread.join(PATIENCE)
+    assert "failed" not in capfd.readouterr().err  # the thread of the connection
 
 
 def test_a_connection_that_waits_for_a_request_makes_room():

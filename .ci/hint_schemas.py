@@ -73,11 +73,19 @@ class Price:
         return cls()
 
 
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+
+
 NAMES: dict[str, Any] = {
     **vars(typing),
     **vars(abc),
     **{"AbstractSet": abc.Set, "Color": Color, "Point": Point, "Pair": Pair},
-    **{"Price": Price},
+    **{"Page": Page, "Price": Price},
     **{"Options": Options, "UserId": typing.NewType("UserId", int)},
     **{"date": datetime.date, "datetime": datetime.datetime, "time": datetime.time},
     **{"UUID": uuid.UUID, "Decimal": decimal.Decimal, "deque": collections.deque},

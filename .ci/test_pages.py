@@ -111,6 +111,14 @@ class Price:
         return f"{self.cents // 100}.{self.cents % 100:02}"
 
 
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass
+class Page(typing.Generic[T]):
+    items: list[T]
+
+
 API = (HERE / "examples" / "api.md").read_text("utf-8")
 
 
@@ -126,6 +134,7 @@ HINT_NAMES = {
     "Mapping": Mapping,
     "Optional": Optional,
     "Options": Options,
+    "Page": Page,
     "Pair": Pair,
     "Path": Path,
     "Point": Spot,

@@ -887,6 +887,8 @@ class Parameters:
             return name
 
         hint = suggestion(name, self.schemas)
+        if not hint and self.schemas:
+            hint = f"; it has {', '.join(list(self.schemas)[:20])}"
         if f"--{name}" in OPTIONS:
             hint = f"; the option --{name} stands before {self.owner}"
         raise UsageError(f"{self.owner} has no argument {name!r}{hint}")
@@ -2205,7 +2207,7 @@ def error_text(problem: Exception) -> str:
         # What it wrote to stderr is on the screen already.
         return f"Disconnected: {str(problem).splitlines()[0]}"
     if isinstance(problem, HttpError) and problem.status == 401:
-        return f"{problem}\nThe server wants a login: try --login, or --header."
+        return f"{problem}\nThe server wants a login: try --login or --header, before the target."
     return f"{type(problem).__name__}: {problem}"
 
 

@@ -434,6 +434,9 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
 #   4. Client._finish() takes it out of `running`, and cancels it if it has no response.
 
 
+REQUEST_OPTIONS = {"timeout", "tag", "on_progress", "extend", "longest"}
+
+
 class Request:
     """A request. Any thread may cancel() it.
 
@@ -1912,10 +1915,15 @@ class Client(AbstractContextManager["Client"]):
     ) -> Any:
         """Send a request, answer the server's questions, return the result.
 
-        `started`: called with each Request before it is sent, which can cancel() it.
-        `timeout`: seconds for each response; `on_progress`: called with progress, total
-        and message, on this thread; `extend`: progress resets the timeout, up to
-        `longest` seconds."""
+        `started`: called with each Request before it is sent; you can cancel() it
+        later. `timeout`: seconds for each response; `on_progress`: called with
+        progress, total and message, on this thread; `extend`: progress resets the
+        timeout, up to `longest` seconds."""
+        for name in options.keys() - REQUEST_OPTIONS:
+            raise TypeError(
+                f"{method} has no option {name}=; a tool's or prompt's arguments are a"
+                " dict: call_tool('add', {'a': 2})"
+            )
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             request = Request(self, method, **options)

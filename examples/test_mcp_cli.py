@@ -1264,6 +1264,13 @@ def test_what_is_missing_on_the_command_line_is_named(home, run):
         assert status == 2 and f"expected: {verb} TARGET " in err and "  " not in err
 
 
+def test_an_unknown_argument_is_answered_with_those_that_exist(home, run):
+    place = home / "tools.py"
+    put(place, "def add(left: int, right: int): return left")
+    status, out, err = run("call", str(place), "add", "title=1")
+    assert status == 2 and "no argument 'title'; it has left, right" in err
+
+
 def test_the_timeouts_of_an_entry_count(home, run, monkeypatch):
     times = []
 

@@ -584,6 +584,15 @@ def test_client_hears_of_changes(version, carrier):
 
 
 @needs_posix
+def test_a_keyword_is_not_an_argument_of_a_tool():
+    server = mcp.Server("s")
+    server.tool(lambda a: a, name="t")
+    with client.connect(server) as one:
+        for call in (one.call_tool, one.get_prompt):
+            with pytest.raises(TypeError, match=r"no option a=.* call_tool\('add', {"):
+                call("t", a=1)
+
+
 def test_client_answers_no_more_questions_than_a_server_reads():
     """A question is open until its answer is written."""
     code = """if True:

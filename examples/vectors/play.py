@@ -57,7 +57,9 @@ LISTS = {
     "resources/templates/list": List("template", "resourceTemplates", "uriTemplate"),
 }
 # Methods that no page demands of every server: -32601 says that it does not offer one.
+# A server without ping is charged by the vectors about ping, and by no other.
 OPTIONAL = {
+    "ping",
     *LISTS,
     *MIRRORED,
     "resources/subscribe",
@@ -191,7 +193,8 @@ class Talk:
     def _last_words(self) -> str:
         """Say what came last: messages, and the heads of HTTP responses."""
         said = f"what came last: {show([message for _, message in self.heard[-3:]])}"
-        for exchange in list(self.link.exchanges.values())[-1:]:
+        exchanges = list(self.link.exchanges.values())
+        for exchange in exchanges[-1:] if self.scene.carrier != "stdio" else []:
             kind = exchange.get("headers", {}).get("content-type", "no content-type")
             said += f", HTTP status {exchange.get('status', 'missing')}, {kind}"
         return said
@@ -547,6 +550,8 @@ class Talk:
                 talk.explain(problem, step)
             if {"waits", "request"} <= set(step):
                 talk.refused.clear()  # -32601 is no excuse where its answer is the rule
+            if "barrier" not in step and step.get("request") != "ping":
+                talk.refused.discard("ping")  # nor where another step has failed
             if ended:
                 raise Failed(str(problem)) from None
             raise
@@ -573,11 +578,14 @@ class Talk:
 
     def _is_excused(self, step: Json) -> bool:
         """Play the excuse of a step that failed; without one it is always excused."""
+        sent = self.sent
         try:
             for one in step.get("excuse", []):
                 self._play_step(one)
         except (Failed, Silent, Missing, Ended):
             return False
+        finally:  # a report shows what was sent before
+            self.sent = sent
         return True
 
     def client(self, name: str) -> Talk:

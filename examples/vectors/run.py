@@ -253,7 +253,8 @@ class Server(Scene):
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
                 unread = len(failure.args) > 1
-                row.update(sure=unread or is_sure(talk.link, ended))
+                strange = ended and "foreign" in vector  # no rule demands its answer
+                row.update(sure=unread or not strange and is_sure(talk.link, ended))
         except NotSetUp as failure:
             self.silences += 1
             row.update(verdict=report.NOT_SET_UP, why=str(failure))

@@ -363,7 +363,7 @@ def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
     more than a remark, and does not decide the exit status."""
     waits = {"await": {"method": "notifications/none"}, "given": "change"}
     empty = {"request": "x", "expect": {"result": {"$size": [0, 0]}}}
-    other = {"request": "x", "expect": {"error": {}}}
+    other = {"request": "echo", "params": {"text": "other"}, "expect": {"error": {}}}
     wrong = [{"request": "x", "expect": {"error": {}}}]
     late = [{"request": "x", "label": "x", "later": True}, waits]
     vectors = {
@@ -381,6 +381,8 @@ def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
     not_excused = {"guilty": {"steps": [*late[:1], {**waits, "excuse": [other]}]}}
     done = play_copy(tmp_path, not_excused, *SERVE)
     assert done.returncode == 1 and "BROKEN guilty" in done.stdout
+    row = played_rows(tmp_path)["guilty"]
+    assert "echo" not in row["sent"] and "HTTP" not in row["why"], row
 
 
 def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
@@ -469,6 +471,9 @@ def test_the_end_of_a_server_is_one_finding(tmp_path):
     end = rows["server-ended"]
     assert end["alike"] == "given step later" and '"given"' in end["sent"]
     assert "LookupError: no database" in end["why"]
+    vectors = {"foreign": {"foreign": True, "steps": [dies]}}
+    end = verdicts(tmp_path, vectors, sys.executable, "-c", FRAIL)["server-ended"]
+    assert end["verdict"] == "remark" and "loses its server" in end["harms"]
 
 
 IDLE = A_SERVER.replace(
@@ -527,6 +532,58 @@ def test_what_is_not_offered_is_not_demanded(tmp_path):
     bad = dict.fromkeys(["refused", "unknown"], "broken")
     assert found == {"not-offered": "skipped", "offered": "passed", **bad}, rows
     assert rows["not-offered"]["why"] == "the server has no tools/list"
+
+
+def test_a_server_without_ping_is_charged_once(tmp_path):
+    """What asks for a ping to see something else is skipped; what fails elsewhere is
+    not."""
+    program = A_SERVER.replace('method == "die"', 'method in ("die", "ping")')
+    program = program.replace(
+        'raise LookupError("no database")',
+        """print(json.dumps({"jsonrpc": "2.0", "id": message["id"],
+            "error": {"code": -32601, "message": "unknown"}}), flush=True)
+        continue""",
+    )
+    alive = {"result": {}}
+    vectors = {
+        "ping": {"steps": [{"request": "ping", "expect": alive, "waits": "the rule"}]},
+        "after": {"steps": [{"barrier": True, "expect": alive}]},
+        "beside": {"steps": [{"barrier": True}, {"heard": []}]},
+    }
+    old = {"revision": "2025-11-25"}
+    play_copy(tmp_path, vectors, sys.executable, "-c", program, **old)
+    rows = played_rows(tmp_path)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    assert found == {"ping": "broken", "after": "skipped", "beside": "broken"}, rows
+    assert rows["after"]["why"] == "the server has no ping"
+
+
+def test_a_cursor_that_leads_nowhere_is_charged_once():
+    """A list whose cursor is null, or refused, breaks no rule about its pages."""
+    found = {}
+    for cursor in (None, ""):
+        listed = {"tools": [], "nextCursor": cursor}
+        program = A_SERVER.replace("DISCOVERED", "")
+        program = program.replace(
+            '    if "id" in message and',
+            f"""    if method == "initialize":
+        result |= {{"capabilities": {{"tools": {{}}}}, "serverInfo": {{}}}}
+    if method == "tools/list":
+        result = {listed!r}
+    if "cursor" in message.get("params", {{}}):
+        error = {{"code": -32602, "message": "cursor"}}
+        print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "error": error}}), flush=True)
+        continue
+    if "id" in message and""",
+        )
+        options = ["--revisions", "2025-11-25", "--only", "pagination"]
+        run = [sys.executable, "-c", program]
+        done = command(str(VECTORS / "run.py"), *options, *run, seconds=9 * PATIENCE)
+        found[cursor] = re.findall(
+            r"^(BROKEN|UNWISE|REMARK) ([a-z-]*): ", done.stdout, re.M
+        )
+    charged = {None: "pages-tools", "": "cursor-followed-tools"}
+    assert found == {cursor: [("REMARK", name)] for cursor, name in charged.items()}
 
 
 def test_each_rule_has_its_sentence():
