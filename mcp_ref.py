@@ -442,10 +442,11 @@ class Rules:
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
         self.blocks = served(BLOCKS)
+        keys = served(META)
         self.meta: Message = {
-            key: _KINDS_OF_PARAMS[META[key].kind]
-            for key in served(META)
-            if META[key].way == ">"
+            key: _KINDS_OF_PARAMS[row.kind]
+            for key, row in META.items()
+            if key in keys and row.way == ">"
         }
 
         # The `fields` that this revision lacks.
@@ -3389,7 +3390,7 @@ class Context:
             raise RpcError(
                 code,
                 str(problem) or "Resource not found",
-                {"uri": self.params.get("uri")},
+                without_none(uri=self.params.get("uri")) or None,
             )
 
         if not self.cancelled:
@@ -3685,7 +3686,9 @@ class Server(Registry):
         try:
             kind = kind_of(message)
             if kind == "request":
-                meta = message.get("params", {}).get("_meta") or {}
+                meta = message.get("params", {}).get("_meta")
+                if meta is None:
+                    meta = {}
                 if not isinstance(meta, dict):
                     raise invalid("_meta must be an object")
                 if message["id"] in peer.running:

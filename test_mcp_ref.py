@@ -3019,6 +3019,12 @@ def test_schemas_that_hosts_refuse_are_logged_once(schema, words, capsys):
     assert "'u': some hosts refuse descriptions" in capsys.readouterr().err
 
 
+@parametrize("version", mcp.versions("modern"))
+def test_meta_has_the_order_of_its_table(version):
+    sent = mcp.rules(version).meta
+    assert [*sent] == [key for key in mcp.META if key in sent]
+
+
 def test_an_unknown_option_is_named_with_its_function():
     server = mcp.Server("s")
     for register, words in (

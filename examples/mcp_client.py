@@ -799,7 +799,7 @@ class StdioTransport(Transport):
             self.client.lost(loss)
 
     def stop(self) -> None:
-        """basic/transports/stdio §Shutdown"""
+        """Close stdin, then end the server: basic/transports/stdio §Shutdown."""
         process = self.process
         self.up = False
         if process:
