@@ -6043,6 +6043,58 @@ def test_who_is_too_far_behind_is_told_that_something_is_missing(monkeypatch):
         site("POST s ping -> 404")
 
 
+def test_a_resumed_stream_has_ended_before_its_connection_goes_on():
+    """The thread of a call writes the end of a stream that a GET has resumed. Only then
+    may the connection of the GET serve the next request."""
+    server, gate, early = mcp.Server("s"), threading.Event(), []
+
+    @server.tool
+    def report(ctx: mcp.Context) -> str:
+        ctx.progress(1)
+        gate.wait(PATIENCE)
+        return "x"
+
+    class Wire(mcp.Exchange):
+        text = ""
+
+        def start(self, status, headers, body):
+            self.session = headers.get("Mcp-Session-Id")
+
+        def write(self, data: bytes) -> None:
+            self.text += data.decode()
+
+        def end(self, hang_up: bool = False) -> None:
+            if self.method == "GET":
+                wait([getting], 0.05)
+                early.append(getting.done())
+
+    def wire(verb: str, said: str = "", **named: str) -> Wire:
+        headers = {name.replace("_", "-"): value for name, value in named.items()}
+        sizes = {"Content-Type": "application/json", "Content-Length": str(len(said))}
+        return Wire(
+            verb, "/mcp", {**sizes, **headers}.items(), io.BytesIO(said.encode())
+        )
+
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
+    opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    params = {"name": "report", "_meta": {"progressToken": 1}}
+    calling = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    with contextlib.closing(mcp.Endpoint(server)) as endpoint:
+        first = wire("POST", json.dumps(opening))
+        endpoint.serve(first)
+        call = wire("POST", json.dumps(calling), Mcp_Session_Id=first.session)
+        posting = begin(endpoint.serve, call)
+        wait_until(lambda: "progress" in call.text)
+        last = re.search("id: (.*)-1", call.text)[1] + "-0"
+        resumed = wire("GET", Mcp_Session_Id=first.session, Last_Event_ID=last)
+        getting = begin(endpoint.serve, resumed)
+        wait_until(lambda: "progress" in resumed.text)
+        gate.set()
+        getting.result(PATIENCE)
+        posting.result(PATIENCE)
+    assert early == [False] and '"result"' in resumed.text
+
+
 def test_a_page_of_another_site_opens_no_stream():
     """A GET may have no Origin; a browser says whose page it is for."""
     with exchanges(server="empty") as site:
