@@ -6564,6 +6564,20 @@ def next_server(module):
     return server
 
 
+@parametrize(
+    "version, code", [(NEXT, "INVALID_PARAMS"), ("2", "UNSUPPORTED_PROTOCOL_VERSION")]
+)
+def test_a_required_key_is_asked_of_no_other_revision(version, code):
+    module, sent = next_module(), []
+    assert module.meta_for(NEXT)["org.example/locale"] == ""
+    assert "org.example/locale" not in module.meta_for(NEWEST)
+    meta = {module.META_VERSION: version, module.META_CAPABILITIES: {}}
+    request = {**modern("tools/list"), "params": {"_meta": meta}}
+    next_server(module).handle(request, sent.append)
+    assert sent[0]["error"]["code"] == CODES[code], sent
+    assert ("org.example/locale" in sent[0]["error"]["message"]) is (version == NEXT)
+
+
 def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     module = next_module()
     server = next_server(module)
@@ -6604,19 +6618,6 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     (new,), (old,) = (said(one, "server/discover") for one in (NEXT, newest))
     assert "completions" in old["result"]["capabilities"]
     assert "completions" not in new["result"]["capabilities"]
-    assert module.meta_for(NEXT)["org.example/locale"] == ""
-    # The key that NEXT requires is asked of no other revision, even of an unknown one.
-    for version, code in (
-        (NEXT, "INVALID_PARAMS"),
-        ("2", "UNSUPPORTED_PROTOCOL_VERSION"),
-    ):
-        sent: list = []
-        meta = {module.META_VERSION: version, module.META_CAPABILITIES: {}}
-        server.handle({**modern("tools/list"), "params": {"_meta": meta}}, sent.append)
-        assert sent[0]["error"]["code"] == CODES[code], sent
-        assert ("org.example/locale" in sent[0]["error"]["message"]) is (
-            version == NEXT
-        )
 
     new, old = (
         said(NEXT, "tools/call", name="where"),
