@@ -6578,9 +6578,8 @@ def test_a_required_key_is_asked_of_no_other_revision(version, code):
     assert ("org.example/locale" in sent[0]["error"]["message"]) is (version == NEXT)
 
 
-def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
-    module = next_module()
-    server = next_server(module)
+def asking(module, server):
+    """Make a function that sends a request in a revision and returns what came."""
 
     def said(version: str, method: str, **params) -> list:
         sent: list = []
@@ -6590,11 +6589,12 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
         server.handle(request, sent.append)
         return sent
 
-    def listener(version: str) -> list:
-        wanted = {"notifications/things/changed": True, "toolsListChanged": True}
-        return said(version, "subscriptions/listen", notifications=wanted)
+    return said
 
-    newest = NEWEST
+
+def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
+    module = next_module()
+    said, newest = asking(module, next_server(module)), NEWEST
     assert module.versions("modern") == [NEXT, *MODERN]
     (new,), (old,) = said(NEXT, "things/list"), said(newest, "things/list")
     assert new["result"]["things"] == []
@@ -6619,15 +6619,25 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     assert "completions" in old["result"]["capabilities"]
     assert "completions" not in new["result"]["capabilities"]
 
+
+def test_two_modern_revisions_may_differ_in_what_a_server_sends():
+    module = next_module()
+    server = next_server(module)
+    said = asking(module, server)
+
+    def listener(version: str) -> list:
+        wanted = {"notifications/things/changed": True, "toolsListChanged": True}
+        return said(version, "subscriptions/listen", notifications=wanted)
+
     new, old = (
         said(NEXT, "tools/call", name="where"),
-        said(newest, "tools/call", name="where"),
+        said(NEWEST, "tools/call", name="where"),
     )
     assert [one.get("method") for one in new] == ["notifications/things/changed", None]
     assert new[-1]["error"]["code"] == CODES["MISSING_REQUIRED_CLIENT_CAPABILITY"]
     assert [one["result"]["resultType"] for one in old] == ["input_required"]
 
-    hears, hears_not = listener(NEXT), listener(newest)
+    hears, hears_not = listener(NEXT), listener(NEWEST)
     server.notify("notifications/things/changed")
     server.changed("tools")
     assert [one["method"] for one in hears[1:]] == [
