@@ -5926,7 +5926,7 @@ def test_a_forked_child_is_ended_by_its_own_signals(over, tmp_path):
 @needs_posix
 @parametrize("words", [[], ["--http", "0"]])
 def test_hooks_for_forks_are_registered_once(words):
-    """They cannot be unregistered: a program that serves often must not collect them."""
+    """They cannot be unregistered: a program that serves often must collect none."""
     source = f"""
         import os, mcp_ref
         hooks, register = [], os.register_at_fork
