@@ -5967,7 +5967,7 @@ def test_a_forked_child_is_ended_by_its_own_signals(over, tmp_path):
 @needs_posix
 @parametrize("words", [[], ["--http", "0"]])
 def test_hooks_for_forks_are_registered_once(words):
-    """They cannot be unregistered: a program that serves often must not collect them."""
+    """They cannot be unregistered: a program that serves often must collect none."""
     source = f"""
         import os, mcp_ref
         hooks, register = [], os.register_at_fork
@@ -6657,9 +6657,22 @@ def next_server(module):
     return server
 
 
-def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
-    module = next_module()
-    server = next_server(module)
+@parametrize(
+    "version, code", [(NEXT, "INVALID_PARAMS"), ("2", "UNSUPPORTED_PROTOCOL_VERSION")]
+)
+def test_a_required_key_is_asked_of_no_other_revision(version, code):
+    module, sent = next_module(), []
+    assert module.meta_for(NEXT)["org.example/locale"] == ""
+    assert "org.example/locale" not in module.meta_for(NEWEST)
+    meta = {module.META_VERSION: version, module.META_CAPABILITIES: {}}
+    request = {**modern("tools/list"), "params": {"_meta": meta}}
+    next_server(module).handle(request, sent.append)
+    assert sent[0]["error"]["code"] == CODES[code], sent
+    assert ("org.example/locale" in sent[0]["error"]["message"]) is (version == NEXT)
+
+
+def asking(module, server):
+    """Make a function that sends a request in a revision and returns what came."""
 
     def said(version: str, method: str, **params) -> list:
         sent: list = []
@@ -6669,11 +6682,12 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
         server.handle(request, sent.append)
         return sent
 
-    def listener(version: str) -> list:
-        wanted = {"notifications/things/changed": True, "toolsListChanged": True}
-        return said(version, "subscriptions/listen", notifications=wanted)
+    return said
 
-    newest = NEWEST
+
+def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
+    module = next_module()
+    said, newest = asking(module, next_server(module)), NEWEST
     assert module.versions("modern") == [NEXT, *MODERN]
     (new,), (old,) = said(NEXT, "things/list"), said(newest, "things/list")
     assert new["result"]["things"] == []
@@ -6697,29 +6711,26 @@ def test_two_modern_revisions_may_differ_and_each_difference_is_a_row():
     (new,), (old,) = (said(one, "server/discover") for one in (NEXT, newest))
     assert "completions" in old["result"]["capabilities"]
     assert "completions" not in new["result"]["capabilities"]
-    assert module.meta_for(NEXT)["org.example/locale"] == ""
-    # The key that NEXT requires is asked of no other revision, even of an unknown one.
-    for version, code in (
-        (NEXT, "INVALID_PARAMS"),
-        ("2", "UNSUPPORTED_PROTOCOL_VERSION"),
-    ):
-        sent: list = []
-        meta = {module.META_VERSION: version, module.META_CAPABILITIES: {}}
-        server.handle({**modern("tools/list"), "params": {"_meta": meta}}, sent.append)
-        assert sent[0]["error"]["code"] == CODES[code], sent
-        assert ("org.example/locale" in sent[0]["error"]["message"]) is (
-            version == NEXT
-        )
+
+
+def test_two_modern_revisions_may_differ_in_what_a_server_sends():
+    module = next_module()
+    server = next_server(module)
+    said = asking(module, server)
+
+    def listener(version: str) -> list:
+        wanted = {"notifications/things/changed": True, "toolsListChanged": True}
+        return said(version, "subscriptions/listen", notifications=wanted)
 
     new, old = (
         said(NEXT, "tools/call", name="where"),
-        said(newest, "tools/call", name="where"),
+        said(NEWEST, "tools/call", name="where"),
     )
     assert [one.get("method") for one in new] == ["notifications/things/changed", None]
     assert new[-1]["error"]["code"] == CODES["MISSING_REQUIRED_CLIENT_CAPABILITY"]
     assert [one["result"]["resultType"] for one in old] == ["input_required"]
 
-    hears, hears_not = listener(NEXT), listener(newest)
+    hears, hears_not = listener(NEXT), listener(NEWEST)
     server.notify("notifications/things/changed")
     server.changed("tools")
     assert [one["method"] for one in hears[1:]] == [

@@ -38,6 +38,11 @@ from testing.scripts import (
     parametrize,
 )
 
+# The runner stands alone, and refuses a revision that it does not know.
+RUNNER = HERE / "examples" / "vectors" / "play.py"
+KNOWN = re.search(r"(?ms)^REVISIONS = \[.*?\]", RUNNER.read_text("utf-8"))[0]
+assert re.findall(r"[\d-]+", KNOWN) == ORDER[::-1], f"{RUNNER}: {KNOWN}"
+
 
 @pytest.mark.slow
 def test_the_vectors_find_no_fault():
@@ -919,9 +924,11 @@ def test_the_fixtures_of_the_vectors_are_all_that_they_need():
                 }
                 assert required == set(row["arguments"]), row
     for path in table["capabilities"]:
-        assert functools.reduce(
-            lambda one, part: one[part], path.split("."), capabilities
-        ) in (True, {})
+        found = capabilities
+        for part in path.split("."):
+            assert part in found, f"suite/fixtures.json: {NEWEST} has no {path}"
+            found = found[part]
+        assert found in (True, {}), path
 
 
 def test_the_page_about_the_official_suite_counts_its_checks():
