@@ -563,32 +563,52 @@ def test_a_server_without_ping_is_charged_once(tmp_path):
     assert rows["after"]["why"] == "the server has no ping"
 
 
-def test_a_cursor_that_leads_nowhere_is_charged_once():
-    """A list whose cursor is null, or refused, breaks no rule about its pages."""
-    found = {}
-    for cursor in (None, ""):
-        listed = {"tools": [], "nextCursor": cursor}
-        program = A_SERVER.replace("DISCOVERED", "")
-        program = program.replace(
-            '    if "id" in message and',
-            f"""    if method == "initialize":
-        result |= {{"capabilities": {{"tools": {{}}}}, "serverInfo": {{}}}}
+LOOSE = A_SERVER.replace(
+    "method, result =",
+    """if FAULT == "prints":
+        print("handling", message["method"], flush=True)
+    if FAULT == "numbers" and isinstance(message.get("id"), str):
+        continue
+    method, result =""",
+).replace(
+    '    if "id" in message and',
+    """    if method == "initialize":
+        result |= {"capabilities": {"tools": {}, "prompts": {}}, "serverInfo": {}}
     if method == "tools/list":
-        result = {listed!r}
-    if "cursor" in message.get("params", {{}}):
-        error = {{"code": -32602, "message": "cursor"}}
-        print(json.dumps({{"jsonrpc": "2.0", "id": message["id"], "error": error}}), flush=True)
+        result = {"tools": [{"name": "a", "inputSchema": {}}]}
+        result = {"tools": [], "nextCursor": FAULT} if FAULT in (None, "") else result
+    if "cursor" in message.get("params", {}):
+        error = {"code": -32602, "message": "cursor"}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
         continue
     if "id" in message and""",
-        )
-        options = ["--revisions", "2025-11-25", "--only", "pagination"]
-        run = [sys.executable, "-c", program]
-        done = command(str(VECTORS / "run.py"), *options, *run, seconds=9 * PATIENCE)
-        found[cursor] = re.findall(
-            r"^(BROKEN|UNWISE|REMARK) ([a-z-]*): ", done.stdout, re.M
-        )
-    charged = {None: "pages-tools", "": "cursor-followed-tools"}
-    assert found == {cursor: [("REMARK", name)] for cursor, name in charged.items()}
+)
+
+
+PAGES = ["pages-tools", "cursor-followed-tools", "pages-apart-tools", "cursor-stable"]
+
+
+@pytest.mark.parametrize(
+    "fault, parts, charged",
+    [
+        (None, PAGES, ["REMARK pages-tools"]),
+        ("", PAGES, ["REMARK cursor-followed-tools"]),
+        ("prints", ["ping", "stdio-lines", "stdio-surrogate"], ["BROKEN stdio-lines"]),
+        ("numbers", ["id-string", "id-digits", "ping-string-id"], ["BROKEN id-string"]),
+        ("types", ["tools-schema", "tools-types"], ["REMARK tools-types"]),
+    ],
+)
+def test_each_common_fault_is_charged_once(fault, parts, charged):
+    """A cursor is null or refused, logs come on stdout, ids are numbers only, a schema
+    is empty: one rule is charged with it, and others follow."""
+    program = LOOSE.replace("FAULT", repr(fault))
+    words = ["--revisions", "2025-11-25", "--timeout", "0.5"]
+    words += [word for part in parts for word in ("--only", part)]
+    words += [sys.executable, "-c", program]
+    done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    failures = re.split(r"^(?=BROKEN |UNWISE |REMARK )", done.stdout, flags=re.M)[1:]
+    alone = [one for one in failures if "follows from" not in one and ": " in one[:60]]
+    assert [one.split(":")[0] for one in alone] == charged, done.stdout
 
 
 def test_each_rule_has_its_sentence():
