@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Call the same functions here, in the official SDK and in FastMCP; compare the answers.
+"""Call the same functions here, in the official SDK and in FastMCP; compare the
+answers.
 
     python3 .ci/same_functions.py        needs `pip install "mcp>=2" "fastmcp>=4"`
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Try many orders of the threads that meet: `python3 .ci/schedules.py [SECONDS]`.
 
-A *model* is a function that starts a few real threads, which use the module, and returns
-a check for the end. One thread runs at a time. Another may go on at every lock, wait and
-sleep, and at every line that uses what changes later; time passes only when all wait. A
-*plan*, {step: which other thread}, says where another one goes on. Tried are the empty
-plan, each plan with one step, and others at random, while there is time. A plan that
-fails is printed: `.ci/schedules.py 0 MODEL PLAN` replays it.
+A *model* is a function that starts a few real threads, which use the module, and
+returns a check for the end. One thread runs at a time. Another may go on at every lock,
+wait and sleep, and at every line that uses what changes later; time passes only when
+all wait. A *plan*, {step: which other thread}, says where another one goes on. Tried
+are the empty plan, each plan with one step, and others at random, while there is time.
+A plan that fails is printed: `.ci/schedules.py 0 MODEL PLAN` replays it.
 
 To add a model, write a method of Models. It is a World, `w`: its task() and when() make
 threads, and wait() and sleep() let them wait. Then plant bugs that the model must find:
@@ -277,7 +277,7 @@ def load(row: str = "") -> Any:
 
 
 def plant(module: Any, row: str) -> None:
-    """Make one function again, with another text; LookupError: it is not as expected."""
+    """Make one function again, with another text; LookupError: it has changed."""
     path, _, changes = row.partition(": ")
     owner, found = module, TREE  # type: Any, Any
     for name in path.split("."):
@@ -350,9 +350,9 @@ class Pair:
 
 
 class Wire:
-    """An Exchange: one request over HTTP, and what its client reads. If it `is_slow`, all
-    others go on while something is written. The client goes after some writes; then they
-    fail. If it `has_left`, they seem to arrive."""
+    """An Exchange: one request over HTTP, and what its client reads. If it `is_slow`,
+    all others go on while something is written. The client goes after some writes; then
+    they fail. If it `has_left`, they seem to arrive."""
 
     w: World
     is_slow = has_left = is_over = False
@@ -448,10 +448,10 @@ class Web:
 
 
 class Host:
-    """The client of a server on stdio, at both files of a Pipe. It writes `calls`, one a
-    line: the tool takes so many BLINK_SECONDS; below 0, they pass before the next line; a
-    message is a line as it is. `answered` says when each was answered, and `returned`
-    when serve() had returned, in BLINK_SECONDS. It `reads` an answer for so many."""
+    """The client of a server on stdio, at both files of a Pipe. It writes `calls`, one
+    a line: the tool takes so many BLINK_SECONDS; below 0, they pass before the next
+    line; a message is a line as it is. `answered` says when each was answered, and
+    `returned` when serve() had; in BLINK_SECONDS. It `reads` an answer for so many."""
 
     def __init__(self, w: World, calls: Any, threads: int = 2, reads: int = 0) -> None:
         w.mcp.MAX_THREADS, w.mcp.LEAVE_SECONDS = threads, 2
@@ -498,7 +498,7 @@ class Host:
 
 
 class Models(World):
-    """Each method is a model, but for those in `_`, of which there are several kinds."""
+    """Each method is a model; of those in `_` there are several kinds."""
 
     # ---- answers: their writers, and readers that come back
     def two_writers(w) -> Act:
@@ -509,8 +509,8 @@ class Models(World):
         return lambda: wire.numbers() == [0, 1, 2] and '"result"' in wire.text
 
     def _resuming(w, first: Any, second: Any) -> Act:
-        """A call emits to a first connection; its client has seen one event, and resumes
-        the stream on a second one: it gets everything else, in order, and one end."""
+        """A call emits to a first connection; its client has seen one event, and
+        resumes the stream on a second one: it gets all else, in order, and one end."""
 
         def act(ctx: Any) -> None:
             for number in range(4):
@@ -531,7 +531,7 @@ class Models(World):
 
     def changes_meet(w) -> Act:
         """Two threads tell a session of the same change, which is told once; then of
-        others, which wait for nobody, while a slow GET sends them; another takes over."""
+        others, which wait for nobody, while a slow GET sends them."""
         web, done = Web(w, opens=True), []  # type: Web, list[int]
         first, second = web.wire("GET", is_slow=True), web.wire("GET", is_slow=True)
 
@@ -635,8 +635,8 @@ class Models(World):
         return lambda: max(left) == left[-1] == 1 and web.is_empty()
 
     def sessions_expire(w) -> Act:
-        """A session opens when the last one has expired, and mcp-check ends: the session
-        expires, too, though no client comes."""
+        """A session opens when the last one has expired, and mcp-check ends: the
+        session expires, too, though no client comes."""
         web = Web(w)
         w.mcp.SESSION_SECONDS = 1
         w.task(lambda: web.send(OPENING))
@@ -687,8 +687,8 @@ class Models(World):
         return lambda: len(pair.sent) <= len(ran) <= 1 and not pair.peer.running
 
     def _question(w, answers: float = inf, cancels: int = 0, closes: int = 0) -> Act:
-        """A call asks; its client answers after some seconds, cancels it, or leaves: one
-        of these ends the question, and nobody waits for another."""
+        """A call asks; its client answers after some seconds, cancels it, or leaves:
+        one of these ends the question, and nobody waits for another."""
         w.mcp.ASK_SECONDS = 5
         begun, got = [], []  # type: list[int], list[str]
 
@@ -754,7 +754,7 @@ class Models(World):
     # fmt: on
 
 
-# ---- planted bugs: the model that must find it, and the text of a function that changes:
+# ---- planted bugs: the model that must find it, and the text that changes:
 # MODEL  Class.method: old -> new ;; old -> new
 PLANTED = r"""
 two_writers               Answer.flush: with self.lock: -> if True:
