@@ -3588,7 +3588,7 @@ class Peer:
         """[legacy] Have the client come back for the rest of an answer."""
 
     def check_questions(self) -> None:
-        """[legacy] Check that a call may ask its user; HttpError: too many do so."""
+        """[legacy] Check that a call may ask its user; AskError: too many do so."""
 
     def take_notification(self, message: Message) -> None:
         """Act on `cancelled` and `initialized`."""
@@ -5595,7 +5595,7 @@ class HttpSession(Peer):
         sessions = self.endpoint.sessions.all()
         waiting = sum(len(session.questions) for session in sessions)
         if waiting >= (max_connections() // 4 or 1):
-            raise HttpError(503, "too many questions wait")
+            raise AskError("too many questions wait")
 
     def settle(self) -> None:
         """End the session if its client has missed something: 404 says so. End its own

@@ -264,7 +264,7 @@ def test_gateway_serves_each_profile_at_its_path(version):
     up, _, old = gateway()[2]
     few = gw.Profile("few", [(up, ["ad*", "echo"]), (old, [])])
     httpd = mcp.http_server(gw.Paths([gateway()[1], few], gw.LOOPBACK))
-    threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True).start()
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
     if version != OLDEST:
         few_url = f"http://127.0.0.1:{httpd.server_port}/mcp/few/"
         with client.connect(few_url, revision=version) as front:
@@ -423,7 +423,7 @@ def application(port: int = 0):
     server.tool(lambda: "done", name="work")
     server.resource("app://state")(lambda: "running")
     httpd = mcp.http_server(mcp.Endpoint(server), port=port)
-    serving = begin(httpd.serve_forever, 0.01)
+    serving = begin(httpd.serve_forever)
     try:
         yield httpd.server_port
     finally:
@@ -1485,7 +1485,7 @@ def test_a_cancelled_call_that_has_asked_is_cancelled():
 def over_http(profile, **options):
     """Serve a profile; yield its URL."""
     httpd = mcp.http_server(gw.Paths([profile], gw.LOOPBACK, **options))
-    serving = begin(httpd.serve_forever, 0.01)
+    serving = begin(httpd.serve_forever)
     try:
         yield f"http://127.0.0.1:{httpd.server_port}/mcp/all"
     finally:
