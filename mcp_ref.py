@@ -48,7 +48,7 @@ every request names them in `params._meta`.
 This file serves both eras. Part I is a server on stdio, and part II adds HTTP. If you
 delete everything from part II on, the rest is a complete server on stdio.
 
-There are two ways through the file. *All of it*, from the top, takes about 8 hours:
+There are two ways through the file. *All of it*, from the top, takes about 8½ hours:
 names are defined before they are used, except in a few calls, such as serve_stdio() in
 Server.run(). *The protocol* takes about 5½ hours: skip the body of sections 3, 4, 5, 15
 and 16, whose first lines say all that the rest needs of them. "How a message travels",
@@ -111,7 +111,7 @@ __version__ = "2.0.0.dev"
 __all__ = """
     ASK_SECONDS BLINK_SECONDS ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
     INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LOG_LEVELS MAX_BATCH
-    MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING
+    MAX_COMPLETIONS MAX_DEPTH MAX_ID_LENGTH MAX_MESSAGE_BYTES MAX_RUNNING
     MAX_THREADS
     MAX_URIS MAX_URI_LENGTH MAX_VALUES META_CAPABILITIES META_CLIENT META_LOG_LEVEL
     META_SERVER
@@ -181,9 +181,9 @@ Send = Callable[[Any], None]  # sends one message
 # for it. On stdio another thread reads on (section 12 shows how); over HTTP each
 # connection has its own thread.
 #
-# One thread at a time writes to a client, under a lock. Over HTTP, a message that
-# belongs to no request, such as a change, goes into an `Outbox` (section 13). The
-# connection's thread sends it, so that changed() waits for no client.
+# One thread at a time writes to a client, under a lock. Over HTTP, events wait in an
+# `Outbox` (section 13). One that belongs to no request, such as a change, is sent by
+# the connection's thread, so that changed() waits for no client.
 
 
 # ======== Part I: a server on stdio ===================================================
@@ -344,7 +344,7 @@ UPDATED = "notifications/resources/updated"
 # Server.changed() sends these.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `rules.has("its name")` where it matters. If it
+# To add another difference: a row, and `Rules.has("its name")` where it matters. If it
 # only adds members, name them in `fields` (see downgrade() in section 6).
 FEATURES = read_table("""
     name                    since  until  deprecated  fields
@@ -434,7 +434,7 @@ MISNAMED = dict(re.findall(r"(\S+) +(\S+)", _MISNAMED))
 
 
 class Rules:
-    """The tables of one revision: see rules()."""
+    """The tables of one revision; `seen` is the client's: see rules()."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -497,7 +497,7 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 
 # ======== 2. Messages and errors ======================================================
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
-# \u escapes: under any code page, and no reader takes U+2028 for the end of a line.
+# \u escapes: so no code page matters, and no reader takes U+2028 for a line end.
 #
 # Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
 # and sixty in memory), depth (the decoder calls itself for nested arrays), and the
@@ -539,7 +539,7 @@ class NotFound(Exception):
 
 
 class ToolError(Exception):
-    """Raise this in a tool for an expected mistake; it is not logged.
+    """Raise this in a tool for a failure that you expect; it is not logged.
 
     The model gets its text, as a result with `isError`.
     """
@@ -716,8 +716,9 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
 
 
 # ======== 3. Logging, threads, signals, command line ==================================
-# Skip on first reading. log() writes to stderr; it never fails, and never waits.
-# log_failure() logs an exception. tracer() makes a function that records messages.
+# Skip on first reading. _log() writes to stderr; it never fails, and never waits.
+# log_failure() logs an exception; attempt() calls a function, and logs what it raises.
+# tracer() makes a function that records messages.
 # spawn() starts a thread; run_aside() does the work here if no thread can be started.
 # RunHook.call() calls a function on the thread of `run=`. greet() helps a person who
 # starts a server on a terminal; find_place() returns the value of `--http`.
@@ -758,8 +759,8 @@ def log(entry: str) -> None:
     """Write an entry to stderr; cut a long one in the middle; drop it if nobody reads.
 
     Each further line of an entry begins with "mcp_ref| "; control characters are
-    escaped: so clients cannot forge an entry. To send entries elsewhere, replace this
-    function: `mcp_ref.log = logger.warning`.
+    escaped, so that clients cannot forge an entry. To send entries elsewhere, replace
+    this function: `mcp_ref.log = logger.warning`.
     """
     line = "mcp_ref: " + printable(entry, "\n").replace("\n", "\nmcp_ref| ")
     data = line.encode(errors="replace")
@@ -1008,7 +1009,7 @@ _forking = threading.local()  # .mask: the signals that this thread had blocked
 def signals(react: Func) -> Iterator[None]:
     """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
 
-    react(number) only sets flags. A second signal within LEAVE_SECONDS is ignored:
+    react(number) must only set flags. A second signal within LEAVE_SECONDS is ignored:
     hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
     signal ends the process, unless `react` returns True.
     """
@@ -1114,8 +1115,8 @@ def guard_stdio() -> list[int]:
 
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
-# must be at least 0"; a valid value has none. Nothing else here is needed elsewhere,
-# and it is not about MCP: skip on first reading.
+# must be at least 0"; a valid value has none. flaw() is these as one text, or None.
+# Nothing else here is needed elsewhere, nor about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
 # unknown keywords never make a value invalid. A schema that cannot be checked is
@@ -1523,9 +1524,10 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# `Entry(function)` reads a function's hints: it has the schema that clients see, and
-# checks and converts the arguments of each call. `schema_of()`, `form_of()` and
-# `to_json()` are for hints, forms and results. Skip on first reading.
+# Skip on first reading. `Entry(function)` reads hints into schemas: `input_schema`, and
+# `output`, a Schema or None; `wrapped`: a result goes under "result". fit() checks
+# arguments, parse() texts, invoke() converts and calls; `stays`: here, in spite of
+# `run=`. schema_of(), form_of() and to_json() are for hints, forms and results.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
 # type that the function expects. For example, the hints of
@@ -1663,7 +1665,7 @@ def _find_context(names: list[str], hints: Message) -> str:
 
 
 # A parameter in a docstring: its name, perhaps its type, and its text, with the lines
-# that are indented more.
+# that are indented more. Before it comes `( *)`: the groups are indent, name, text.
 _NOTE = r"`?(\w+)`?(?: *\(.*?\))? *: *(.*(?:\n\1 +\S.*)*)\n?"
 _SECTION = (
     r"(?m)^(( *)(?:Args|Arguments|Parameters|Attributes): *\n)((?:\2 .*\n| *\n)*)"
@@ -2456,7 +2458,7 @@ def tool_result(entry: Entry, value: Any) -> Message:
     ):
         result = plain
     elif entry.output or (plain is not None and all(map(block_error, items))):
-        result = {"content": [as_text(plain)]}
+        result = {"content": [as_text(plain)]}  # data: no item is content
         if entry.wrapped:
             plain = {"result": plain}
         if entry.output or isinstance(plain, dict):
@@ -2871,10 +2873,10 @@ class Registry:
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
-# A modern server cannot send requests. So an exception stops a handler that asks, and
-# the questions are the result. The client sends the request again, with the answers;
-# the handler runs again from its first line, and finds them. Hence the rules for
-# handlers:
+# A legacy handler waits for answers (section 11). A modern server cannot send requests:
+# an exception stops a handler, and its questions are the result. The client sends the
+# request again, with the answers; the handler runs again from its first line, and finds
+# them. Hence the rules for handlers:
 #
 #     ask first, then act      code before a question (or in `finally`) runs every time
 #     ask the same every time  a question that contains the time is new on every run
@@ -2897,7 +2899,7 @@ class Registry:
 # is for the model, an *error* for the program that sent the request:
 #
 #     event                          in a tool                   in any other handler
-#     the handler asks               input required              input required
+#     the handler asks (modern)      input required              input required
 #     KeyboardInterrupt, ...         -32603                      -32603
 #     ClientLacks: cannot be asked   -32021; in a session        -32021; in a session
 #                                    isError                     -32603
@@ -3076,8 +3078,8 @@ class Questions:
     def restore(self, ctx: Context) -> None:
         """Take the answers from a request and its state; RpcError: it is not valid.
 
-        An answer is kept by the digest of its question, so that another question with
-        the same key does not find it.
+        An answer is kept by the digest of its question, which the state has, so that
+        another question with the same key does not find it; without a state, by key.
         """
         digests: Message = {}
         state = ctx.params.get("requestState")
@@ -3124,8 +3126,8 @@ def _signed(ctx: Context, body: str) -> str:
 
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
-# The states of a request, and those that may follow. False: another thread was first,
-# and the state stays. A step that is not here is a bug.
+# The states of a request, and those that may follow (`ping` never runs). False: another
+# thread was first, and the state stays. A step that is not here is a bug.
 _NEXT = {
     "arrived": {"running": True, "answered": True, "cancelled": True},
     "running": {"answered": True, "cancelled": True},
@@ -3145,6 +3147,8 @@ class Context:
                        "running"    messages may be sent
                        "answered"   the response was the last one
                        "cancelled"  nothing more is sent
+        _rules         the rules of its revision
+        _client        its `_meta`, or that of its session
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
         _in_tool       true once a tool's function is called
@@ -3271,7 +3275,7 @@ class Context:
 
         `questions` are {key: elicitation(...) | sampling(...) | roots()}; a digest
         replaces the key "". `take` converts the answers. ClientLacks: the client lacks
-        a capability. AskError: it answered with an error, or not at all.
+        a capability. AskError: no usable answer; a modern client is asked again.
         """
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
@@ -3534,7 +3538,7 @@ class Context:
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
-#     the client closes the stream     -       yes            no: it may fetch the rest
+#     the client hangs up              -       yes            no: it may resume a stream
 #     end of input, DELETE             later   -              no: handlers may finish
 #
 # A cancellation wakes coroutines, questions and subscriptions, and calls on_cancel()
@@ -3644,7 +3648,7 @@ class Server(Registry):
     tool's unexpected exception, too. `info`: title, description, websiteUrl, icons. To
     unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
     call changed(). `on_watch` is called with the URI and the Context of each
-    subscription to a resource; it refuses one by raising.
+    subscription to a resource; it raises an exception to refuse one.
 
         listeners      subscriptions, and sessions, that are told of changes
         _loop          the event loop; None: no coroutine has run
@@ -3796,7 +3800,7 @@ class Server(Registry):
         }
         meta = meta_for(_MODERN[0])
         ctx = Context(self, Peer(), drop, request, meta, None)
-        ctx._admit(drop)
+        ctx._admit(drop)  # checks it, but starts nothing
         return ctx._result()
 
     # ---- notifications to all listeners
@@ -4126,7 +4130,7 @@ class Subscription:
                 del ctx.server.listeners[self]
                 raise
             ctx._subscription = self
-        # Free memory: the subscription may last for long.
+        # Free memory: the subscription may last a long time.
         self._granted = {}
         ctx.params = {}
         ctx.meta = {}
@@ -4509,13 +4513,13 @@ def serve_batch(
 # ======== 12. stdio ===================================================================
 # One thread, the *reader*, reads a line, runs its handler, sends the response, and
 # reads on. While a handler runs, a second thread stands by, the *deputy*. If the same
-# handler still runs after 10 ms, the deputy becomes the reader. The old reader finishes
-# its handler, then the handlers that wait in a queue, and ends. While MAX_THREADS
-# handlers are slow, the reader puts others into the queue, and still serves messages
-# that run no author's code, such as `ping` and cancellations.
+# handler still runs after 10 ms (1 ms while others are slow), the deputy becomes the
+# reader. The old reader finishes its handler, then the handlers that wait in a queue,
+# and ends. While MAX_THREADS handlers are slow, the reader puts others into the queue,
+# and still serves messages that run no author's code, such as `ping` and cancellations.
 #
-# serve_stdio() returns LEAVE_SECONDS after the end of input, because the client may
-# still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
+# serve_stdio() returns at most LEAVE_SECONDS after the end of input, because the client
+# may still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
 # Running handlers may finish in this time; subscriptions and open questions end at
 # once. Then the requests that still run are cancelled.
 
@@ -4733,11 +4737,10 @@ def serve_stdio(server: Server) -> None:
 #     `_meta` 400 (-32602), headers 400 (-32020), version 400 (-32022), method 404
 #     (-32601), params 400 (-32602)
 #
-# The connection's thread reads a request, runs its handler and answers. A thread that
-# has a message of this request for the client writes it, under the lock of the
-# *answer*. All other messages, such as changes, go into an *outbox*, which the
-# connection's thread empties; so changed() waits for no client. A call that reports
-# progress has these events:
+# The connection's thread reads a request, runs its handler and answers. Events go
+# through an *outbox*. The thread that adds one of this request also writes it, under
+# the lock of the *answer*; others, such as changes, are left to the connection's
+# thread. A call that reports progress has these events:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
@@ -5141,7 +5144,7 @@ class Answer:
             outbox.detach(self)
 
     def finish(self) -> None:
-        """End the answer when its handler has returned."""
+        """End the answer after its handler: as a stream, if there was no response."""
         if self.outbox is None and self.ended:
             return  # in JSON
         outbox = self.stream()
@@ -5571,7 +5574,7 @@ class HttpSession(Peer):
         super().__init__(self.push, ordered=False)
         self.endpoint = endpoint
         self.principal = digest(exchange.principal)
-        self._headers = exchange.extra
+        self._extra = exchange.extra
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
         self.id = self.own.name
@@ -5583,7 +5586,7 @@ class HttpSession(Peer):
 
     def register(self) -> None:
         self.endpoint.sessions.add(self)
-        self._headers["Mcp-Session-Id"] = self.id
+        self._extra["Mcp-Session-Id"] = self.id
         if self.endpoint.closed:  # close() may not have seen it
             self.close()
 
@@ -5598,8 +5601,8 @@ class HttpSession(Peer):
             raise AskError("too many questions wait")
 
     def settle(self) -> None:
-        """End the session if its client has missed something: 404 says so. End its own
-        stream if the session has ended, and no answer can follow."""
+        """End the session if its client has missed something; it then gets 404. End
+        its own stream if the session has ended, and no answer can follow."""
         if self.own.ended and not self.closed:
             self.close()
         elif self.closed and not self.running:
@@ -6054,7 +6057,7 @@ class HttpServer:
         return data
 
     def _linger(self, sock: Any) -> None:
-        """Read what still comes: a reset could hide why a request was refused."""
+        """Read on until the client ends: a reset could hide why it was refused."""
         with suppress(OSError):  # it is closed, or has lost its place
             self.step(sock, CLOSES, 2)
             sock.shutdown(1)  # SHUT_WR
