@@ -793,7 +793,7 @@ sessions_expire           Sessions.add: self._endpoint.begin_checks() -> pass
 session_meets_its_end     HttpSession.close: self.settle() -> pass
 session_meets_its_end     SessionAnswer.finish: self.peer.settle() -> pass
 session_meets_its_end     SessionAnswer.finish: self.peer.endpoint.sessions.keep(self.peer, self.outbox, ASK_SECONDS) -> pass
-response_meets_cancel     Context._become: return may_follow -> return True
+response_meets_cancel     Context._become: return steps[state] -> return True
 response_meets_cancel     Context._become: with self._ending: -> if True:
 response_meets_cancel     Context._wake_with: wake() -> pass
 response_meets_cancel     Context._wake_with: with self._ending: -> if True:
