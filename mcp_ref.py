@@ -526,12 +526,13 @@ class RpcError(Exception):
         if not isinstance(code, int):
             raise TypeError(f"RpcError(code, message): {code!r:.99} is not a code")
         name = ERRORS[code].name if code in ERRORS else "error"
-        super().__init__(code, message or name, data)  # for pickle
+        super().__init__(message or name)
         self.code = code
         self.data = data
 
-    def __str__(self) -> str:
-        return str(self.args[1])
+    def __reduce__(self) -> Any:
+        """Have pickle and copy make it again of its parts."""
+        return type(self), (self.code, str(self), self.data)
 
 
 class NotFound(Exception):
@@ -5939,6 +5940,7 @@ class HttpServer:
         self.trace = tracer()
         self.steps: dict[Any, tuple[Step, float, int]] = {}
         self.lock = threading.Lock()
+        self._accepting = threading.Lock()
         self.patience = 0.3
         self.stopped = False
         self._context = copy_context()
@@ -5967,7 +5969,8 @@ class HttpServer:
 
     def _accept(self) -> None:
         try:
-            sock, address = self.socket.accept()
+            with self._accepting:
+                sock, address = self.socket.accept()
         except OSError:  # none has come, or no descriptor is left
             return
         sock.settimeout(None)
@@ -6075,7 +6078,8 @@ class HttpServer:
             self.socket.listen(0)
             while is_ready(self.socket, False) and time.monotonic() < end:
                 self._accept()
-        self.socket.close()
+        with self._accepting:  # while a thread accepts, the port stays open
+            self.socket.close()
 
         began = time.monotonic()
         while self._is_busy() and time.monotonic() < began + self.patience:
