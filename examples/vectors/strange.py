@@ -837,14 +837,15 @@ def flag_of(name: str) -> str:
     return re.sub("(?<!^)([A-Z])", r"-\1", name).lower()
 
 
-# Every class of a freedom is a flag, and so is the lack of each method.
+# Every class of a freedom is a flag, and so is the lack of each method but ping, which
+# every server must answer.
 FLAGS: dict[str, type[Change]] = {
     flag_of(name): kind
     for name, kind in list(globals().items())
     if isinstance(kind, type) and issubclass(kind, Change)
     if kind not in (Change, Without)
 }
-for one in sorted(OPTIONAL):
+for one in sorted(OPTIONAL - {"ping"}):
     short = "templates" if "templates" in one else one.replace("/", "-").lower()
     FLAGS[f"no-{short}"] = type(
         "Without", (Without,), {"lacks": one, "__doc__": f"{one} is unknown"}
