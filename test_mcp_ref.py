@@ -2417,9 +2417,9 @@ def test_a_value_without_a_json_form_has_a_remedy(value, remedy):
 def test_a_row_of_a_database_becomes_a_dict_by_hand():
     import sqlite3
 
-    rows = sqlite3.connect(":memory:")
-    rows.row_factory = sqlite3.Row
-    row = rows.execute("select 1 as a").fetchone()
+    with contextlib.closing(sqlite3.connect(":memory:")) as rows:
+        rows.row_factory = sqlite3.Row
+        row = rows.execute("select 1 as a").fetchone()
     server, _ = serve_tool(lambda: row)
     assert "dict()" in server.call("t")["content"][0]["text"]
 
