@@ -62,6 +62,12 @@ class Options(typing.TypedDict, total=False):
 class Price:
     """A class with a schema of its own, as in api.md."""
 
+    def __init__(self, cents: int) -> None:
+        self.cents = cents
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Price) and other.cents == self.cents
+
     @classmethod
     def model_json_schema(cls, mode: str) -> dict[str, Any]:
         return {"type": "string", "pattern": "^[0-9]+[.][0-9]{2}$"}
@@ -70,7 +76,10 @@ class Price:
     def model_validate(cls, value: Any) -> Price:
         if value is None:
             raise ValueError("expected a price")
-        return cls()
+        return cls(int(value.replace(".", "")))
+
+    def model_dump(self, **options: Any) -> str:
+        return f"{self.cents // 100}.{self.cents % 100:02}"
 
 
 T = typing.TypeVar("T")
@@ -88,6 +97,7 @@ NAMES: dict[str, Any] = {
     **{"Page": Page, "Price": Price},
     **{"Options": Options, "UserId": typing.NewType("UserId", int)},
     **{"date": datetime.date, "datetime": datetime.datetime, "time": datetime.time},
+    "timezone": datetime.timezone,
     **{"UUID": uuid.UUID, "Decimal": decimal.Decimal, "deque": collections.deque},
     **{"Path": pathlib.Path, "PurePath": pathlib.PurePath},
     "keywords": mcp_ref.keywords,

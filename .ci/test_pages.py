@@ -10,10 +10,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import dataclasses
-import datetime
-import decimal
-import enum
 import inspect
 import io
 import json
@@ -26,13 +22,8 @@ import subprocess
 import tempfile
 import textwrap
 import tokenize
-import typing
-import uuid
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Union
+from pathlib import Path
+from typing import Any
 
 import pytest
 from testing.places import (
@@ -68,89 +59,10 @@ from testing.scripts import (
 # ---- the reference: the tables of hints, the programs, the names
 
 
-class Rainbow(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-@dataclasses.dataclass
-class Spot:
-    """A point."""
-
-    x: int
-    y: int = 0
-
-
-class Pair(NamedTuple):
-    a: int
-    b: int
-
-
-class Options(TypedDict, total=False):
-    deep: bool
-
-
-class Price:
-    """The page's example of a class with a schema of its own."""
-
-    def __init__(self, cents: int) -> None:
-        self.cents = cents
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Price) and other.cents == self.cents
-
-    @classmethod
-    def model_json_schema(cls, mode: str) -> dict[str, Any]:
-        return {"type": "string", "pattern": "^[0-9]+[.][0-9]{2}$"}
-
-    @classmethod
-    def model_validate(cls, value: str) -> Price:
-        return cls(int(value.replace(".", "")))
-
-    def model_dump(self, **options: Any) -> str:
-        return f"{self.cents // 100}.{self.cents % 100:02}"
-
-
-T = typing.TypeVar("T")
-
-
-@dataclasses.dataclass
-class Page(typing.Generic[T]):
-    items: list[T]
-
-
 API = (HERE / "examples" / "api.md").read_text("utf-8")
 
 
-HINT_NAMES = {
-    "AbstractSet": AbstractSet,
-    "Annotated": Annotated,
-    "Any": Any,
-    "Collection": Collection,
-    "Color": Rainbow,
-    "Decimal": decimal.Decimal,
-    "Iterable": Iterable,
-    "Literal": Literal,
-    "Mapping": Mapping,
-    "Optional": Optional,
-    "Options": Options,
-    "Page": Page,
-    "Pair": Pair,
-    "Path": Path,
-    "Point": Spot,
-    "Price": Price,
-    "PurePath": PurePath,
-    "Sequence": Sequence,
-    "UUID": uuid.UUID,
-    "Union": Union,
-    "UserId": typing.NewType("UserId", int),
-    "date": datetime.date,
-    "datetime": datetime.datetime,
-    "deque": deque,
-    "keywords": mcp.keywords,
-    "time": datetime.time,
-    "timezone": datetime.timezone,
-}
+HINT_NAMES = load("hint_schemas", HERE / ".ci" / "hint_schemas.py").NAMES
 
 
 def rows_of(title: str) -> list[str]:
