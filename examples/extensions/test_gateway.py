@@ -1747,10 +1747,9 @@ def crowd(*upstreams, **options):
         yield person
 
 
-@needs_posix
-@parametrize("version", [NEWEST, NEWEST_LEGACY])
-@parametrize("other", ["the same session", "another session", "another user"])
-def test_a_late_question_goes_to_nobody_else(tmp_path, other, version):
+@contextlib.contextmanager
+def given_up(tmp_path, version):
+    """Yield an upstream, the people before it, and ann, who gave up a call of it."""
     (tmp_path / "late.py").write_text(LATE)
     command = [sys.executable, str(tmp_path / "late.py")]
     upstream = gw.Upstream("up", {"command": command})
@@ -1759,6 +1758,14 @@ def test_a_late_question_goes_to_nobody_else(tmp_path, other, version):
         with pytest.raises(TimeoutError):
             ann.call("up__late", timeout=0.05)
         wait_until(lambda: upstream.main.client.unanswered)
+        yield upstream, person, ann
+
+
+@needs_posix
+@parametrize("version", [NEWEST, NEWEST_LEGACY])
+@parametrize("other", ["the same session", "another session", "another user"])
+def test_a_late_question_goes_to_nobody_else(tmp_path, other, version):
+    with given_up(tmp_path, version) as (upstream, person, ann):
         who = ann
         if other == "another session":
             who = person("ann", version)
@@ -2010,14 +2017,7 @@ def requests_for(tool):
 @needs_posix
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_a_call_that_was_given_up_keeps_no_arguments(tmp_path, version):
-    (tmp_path / "late.py").write_text(LATE)
-    command = [sys.executable, str(tmp_path / "late.py")]
-    upstream = gw.Upstream("up", {"command": command})
-    with crowd(upstream) as person:
-        ann = person("ann", version)
-        with pytest.raises(TimeoutError):
-            ann.call("up__late", timeout=0.05)
-        wait_until(lambda: upstream.main.client.unanswered)
+    with given_up(tmp_path, version) as (upstream, person, ann):
         wait_until(lambda: not requests_for("up__late"))
         assert upstream.main.client.unanswered
 
