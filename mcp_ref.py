@@ -1734,6 +1734,10 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
+def _read_enum(kind: Any) -> Reader:
+    return _read_choices([member.value for member in kind]), kind
+
+
 def _package(kind: Any) -> str:
     return str(getattr(kind, "__module__", "")).split(".")[0]
 
@@ -1874,8 +1878,8 @@ def _read_hint(hint: Any) -> Reader:
         return _read_list(kind, *args[:1])
     if kind is typing.Literal:
         return _read_choices(args), _keep
-    if hasattr(kind, "__members__"):  # an Enum
-        return _read_choices([member.value for member in kind]), kind
+    if hasattr(kind, "__members__"):
+        return _read_enum(kind)
     if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
         if _package(kind) in _SDK:
             return {"type": "object"}, _keep
@@ -2453,7 +2457,7 @@ def tool_result(entry: Entry, value: Any) -> Message:
     if is_result(plain) and (
         not entry.output or "structuredContent" in plain or plain.get("isError")
     ):
-        result = plain
+        result = dict(plain)
     elif entry.output or (plain is not None and all(map(block_error, items))):
         result = {"content": [as_text(plain)]}  # data: no item is content
         if entry.wrapped:
