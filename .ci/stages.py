@@ -81,7 +81,7 @@ def pythons() -> dict[int, str]:
 
 
 class Place:
-    """Where a stage runs: the scratch folder and the Pythons; its process inherits them."""
+    """Where a stage runs: the scratch folder and the Pythons. Processes inherit it."""
 
     def __init__(self) -> None:
         self.scratch = Path(os.environ["CI_SCRATCH"])
