@@ -4751,13 +4751,13 @@ def serve_stdio(server: Server) -> None:
 # looks for clients that have hung up, and waits for none.
 
 __all__ += """
-    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
+    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS
     MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES MAX_SENDING_BYTES
     SEND_SECONDS STALL_SECONDS Endpoint Exchange HttpError bearer event http_server
     mirror serve_http unmirror
 """.split()
 
-KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
+KEEP_ALIVE_SECONDS = 15  # of silence, until a stream gets a comment
 CHECK_SECONDS = 0.2  # between two checks for clients that have hung up
 MAX_BODY_BYTES = 4 * 2**20  # of a request
 MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
@@ -4767,7 +4767,6 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
-COMMENT = b": \n\n"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _METADATA = "/.well-known/oauth-protected-resource"
 # Headers that must not be repeated: two parsers might pick different values.
@@ -4819,7 +4818,7 @@ class Exchange:
     """One HTTP request and the way to answer it.
 
     A subclass defines start(), write() and end(), for any thread, but one at a time;
-    and, if it can, comment(), gone() and hang_up(), which must not wait. OSError: the
+    and, if it can, ready(), gone() and hang_up(), which must not wait. OSError: the
     client has hung up.
 
         headers      by lower-case name; they are given as (name, value) pairs
@@ -4895,8 +4894,9 @@ class Exchange:
     def end(self, hang_up: bool = False) -> None:
         """End a stream; `hang_up`: close the connection, too."""
 
-    def comment(self) -> None:
-        """Send COMMENT, unless this would wait for the client."""
+    def ready(self) -> bool:
+        """Tell whether a comment can be written without waiting for the client."""
+        return False
 
     def gone(self) -> bool:
         """Tell whether the client has hung up."""
@@ -5062,10 +5062,12 @@ class Answer:
         greeting    the first event of the stream, which is not numbered
         is_early    true until a handler starts: the status may say what is wrong with a
                     message; never with a request of a session
-        written     when the last part of a stream was written; inf: it has not begun
+        begun       true once the head of a stream has been sent
+        written     when something was written last, or the request came
 
-    `lock` guards `ended` and `written`, and is held while something is written. Any
-    thread may call any method, except finish(), which is for the connection's thread.
+    `lock` guards the last two, `outbox` and `ended`, and is held while something is
+    written. Any thread may call any method, except finish(), which is for the
+    connection's thread.
     """
 
     def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
@@ -5076,18 +5078,23 @@ class Answer:
         self.ended = False
         self.is_early = True
         self.greeting = b""
-        self.written = inf
+        self.begun = False
+        self.written = time.monotonic()
         self.lock = threading.Lock()
 
     def __call__(self, message: Any) -> None:
         """Send a message, or the list of answers to a batch."""
         line = encode(message)
         is_last = "method" not in message
-        if is_last and self.outbox is None:
-            with self.lock:
+        if not is_last and not self.takes_events():
+            if "id" in message:
+                raise ClientLacks(MISSING_CAPABILITY, "the client accepts no events")
+            return
+        with self.lock:
+            if is_last and self.outbox is None:
                 reply(self.exchange, self._status(message), line)
                 self.ended = True
-            return
+                return
         outbox = self.stream()
         if self.listens and not is_last:
             outbox.add_change(line)
@@ -5107,16 +5114,23 @@ class Answer:
         return 200
 
     # ---- streams
+    def takes_events(self) -> bool:
+        """Tell whether the client accepts a stream; without Accept, it does."""
+        accept = self.exchange.headers.get("accept", "*/*")
+        named = re.search(r"(?i)text/(event-stream|\*)|\*/\*", accept)
+        return self.listens or named is not None
+
     def new_outbox(self) -> Outbox:
         return Outbox(self)
 
     def stream(self) -> Outbox:
         """Become a stream, if need be; return the outbox."""
-        if self.outbox is None:
-            self.outbox = self.new_outbox()
-            if self.ended:  # the client has left
-                self.outbox.detach(self)
-        return self.outbox
+        with self.lock:
+            if self.outbox is None:
+                self.outbox = self.new_outbox()
+                if self.ended:  # the client has left
+                    self.outbox.detach(self)
+            return self.outbox
 
     def flush(self) -> None:
         """Write the events that wait, and the end after the last one."""
@@ -5129,13 +5143,18 @@ class Answer:
                 self.ended = True
         self._lose_client()
 
+    def _begin(self) -> None:
+        self.begun = True
+        exchange = self.exchange
+        exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
+        if self.greeting:
+            exchange.write(self.greeting)
+
     def _write(self) -> None:
         exchange = self.exchange
-        outbox = self.stream()
-        if self.written == inf:
-            exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
-            if self.greeting:
-                exchange.write(self.greeting)
+        outbox: Any = self.outbox
+        if not self.begun:
+            self._begin()
         while data := outbox.take(self):
             exchange.write(data)
         self.written = time.monotonic()
@@ -5155,7 +5174,7 @@ class Answer:
             self.flush()
             outbox.wait(self)
 
-    # ---- clients that have hung up
+    # ---- clients that have hung up, or whose proxy may cut a silent connection
     def check(self) -> None:
         """Act on a hang-up; send a comment that is due."""
         if not self.lock.acquire(blocking=False):
@@ -5171,11 +5190,16 @@ class Answer:
 
     def _has_left(self) -> bool:
         now = time.monotonic()
+        exchange = self.exchange
         try:
-            if self.written + KEEP_ALIVE_SECONDS < now:
+            if self.written + KEEP_ALIVE_SECONDS < now and exchange.ready():
                 self.written = now
-                self.exchange.comment()
-            return self.exchange.gone()
+                if self.outbox is None and self.takes_events():
+                    self.outbox = self.new_outbox()
+                    self._begin()
+                if self.begun:
+                    exchange.write(b": \n\n")
+            return exchange.gone()
         except (OSError, ValueError):
             return True
 
@@ -5719,6 +5743,8 @@ class SessionAnswer(Answer):
 
     def disconnect(self) -> None:
         """Disconnect, if a priming event has told the client how to come back."""
+        if not self.takes_events():
+            return
         outbox = self.stream()
         reader = outbox.reader
         if reader and self.greeting:
@@ -6194,9 +6220,8 @@ class SocketExchange(Exchange):
         if hang_up:
             self.hang_up()
 
-    def comment(self) -> None:
-        if is_ready(self.sock):
-            self.write(COMMENT)
+    def ready(self) -> bool:
+        return is_ready(self.sock)
 
     def gone(self) -> bool:
         try:

@@ -319,6 +319,18 @@ def test_the_tables_are_those_of_the_specification(name):
 # ======== The core: what is offered, listed, called and read, in each revision
 
 
+def silent(stage: Stage):
+    """Make a server whose tool sends nothing until a gate is open."""
+    server = mcp.Server("silent")
+
+    @server.tool
+    def waits(gate: str, ctx: Context, asks: bool = False) -> str:
+        stage.stop(gate)
+        return str(ctx.list_roots()) if asks else "held"
+
+    return server
+
+
 def core(stage: Stage):
     """Make a server with rarer cases; its questions have keys, so that scripts know
     them."""
@@ -4847,6 +4859,48 @@ POST - X-Key=bob /{endpoint} initialize {INIT} -> 404
 POST - X-Key=ann /{endpoint} initialize {INIT} -> 202
 POST - X-Key=ann /{endpoint} :keeps -> 202
 a <* "ann"
+== a silent call becomes a stream | server: silent | limits: {"KEEP_ALIVE_SECONDS": 0.01,
+    "CHECK_SECONDS": 0.01}
+a = POST modern :waits {"gate": "a"}
+a event {"": ""
+open a
+a <* held
+a ends
+b = POST modern :waits {"gate": "b", "asks": true}
+open b
+b <* {MISSING_REQUIRED_CLIENT_CAPABILITY}
+session s 2025-06-18
+c = POST s :waits {"gate": "c", "asks": true}
+c event {"": ""
+open c
+c <* roots/list
+session t 2025-11-25
+d = POST t :waits {"gate": "d"}
+# The priming event comes first, so that the client can come back for the response.
+d event "data": "" & "retry"
+d event {"": ""
+d hangs up
+e = GET t Last-Event-ID={d}
+open d
+e <* held
+e ends
+== a client that accepts only JSON gets nothing else, and cannot be asked
+name json Accept=application/json
+POST modern {json} :steps -> 200 application/json & done & !progress
+POST modern Accept=|text/plain|*/json :steps -> 200 application/json & done
+POST modern Accept=text/*|TEXT/Event-Stream|*/*;q=0.1|~ :steps -> 200 progress & done
+a = POST modern {json} subscriptions/listen {"notifications": {"promptsListChanged": true}}
+a <* acknowledged
+session s 2025-11-25
+POST s {json} :steps -> 200 application/json & done & !progress
+POST s {json} :later -> 200 application/json & later & !notifications
+POST s {json} :ask -> 200 application/json & failed: ClientLacks
+b = GET s {json}
+changed prompts
+b < prompts
+session t 2025-03-26
+POST t {json} [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask"}}]
+    -> 200 application/json & failed: ClientLacks
 == without sessions | endpoint: {"stateless": true}
 POST - initialize {INIT} -> 200 "tools": {} & !mcp-session-id & !listChanged & !subscribe
 POST - notifications/initialized -> 202
@@ -6241,6 +6295,56 @@ def test_the_connection_of_a_client_that_has_left_ends_in_silence(monkeypatch):
         assert cancelled.wait(PATIENCE)
     connection.close()
     assert not [line for line in log if "failed" in line]
+
+
+@parametrize(
+    "accept, ready, form",
+    [
+        ("*/*", True, "text/event-stream"),
+        ("application/json", True, "application/json"),
+        ("*/*", False, "application/json"),
+    ],
+)
+def test_a_silent_call_becomes_a_stream_if_that_is_accepted_and_can_be_written(
+    accept, ready, form
+):
+    server, sent = mcp.Server("s"), []
+
+    class Wire(mcp.Exchange):
+        checks = 0
+
+        def start(self, status, headers, body) -> None:
+            sent.append(headers["Content-Type"])
+            sent.append(body or b"")
+
+        def write(self, data: bytes) -> None:
+            sent.append(data)
+
+        def ready(self) -> bool:
+            return ready
+
+        def gone(self) -> bool:
+            self.checks += 1
+            return False
+
+    @server.tool
+    def silent() -> str:
+        wait_until(lambda: wire.checks > 1)
+        return "held"
+
+    call = modern("tools/call", name="silent")
+    body = mcp.encode(call)
+    headers = {**headers_of(call), "Content-Length": str(len(body)), "Accept": accept}
+    wire = Wire("POST", "/mcp", headers.items(), io.BytesIO(body))
+    with limits(KEEP_ALIVE_SECONDS=0, CHECK_SECONDS=0.001):
+        with contextlib.closing(mcp.Endpoint(server)) as endpoint:
+            endpoint.serve(wire)
+    kind, first, *events = sent
+    assert kind == form and b"held" in sent[-1]
+    if form == "text/event-stream":
+        assert first == b"" and {*events[:-1]} == {b": \n\n"}
+    else:
+        assert not events
 
 
 def test_one_exception_does_not_end_the_checks(capfd):

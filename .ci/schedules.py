@@ -371,6 +371,8 @@ class Wire:
             self.w.fail("an exchange is used while the next request is read")
 
     def start(self, status: int, headers: dict[str, str], body: bytes | None) -> None:
+        if self.status:
+            self.w.fail("an answer has two heads")
         self.status, self.received = status, headers
         self.write(body or b"")
 
@@ -382,8 +384,8 @@ class Wire:
             raise OSError("hung up")
         self.text += data.decode()
 
-    def comment(self) -> None:
-        self.write(b": \n\n")
+    def ready(self) -> bool:
+        return True
 
     def end(self, hang_up: bool = False) -> None:
         self.write(b"")
@@ -507,6 +509,23 @@ class Models(World):
         web = Web(w, lambda ctx: [ctx.progress(number) for number in range(3)])
         wire = web.call(modern(w), is_slow=True)
         return lambda: wire.numbers() == [0, 1, 2] and '"result"' in wire.text
+
+    def _silent(w, act: Any, opens: bool = False) -> Act:
+        """A call is silent until a comment is due. Then it ends, or reports progress:
+        it has one head, and one response, and no other outbox is kept."""
+        w.mcp.KEEP_ALIVE_SECONDS = 0.125
+        web = Web(w, lambda ctx: (sleep(0.25), act(ctx)), opens)
+        wire = web.call(CALL if opens else modern(w))
+        return lambda: (
+            wire.text.count('"result"') == 1
+            and wire.ends == ("event-stream" in str(wire.received))
+            and web.is_empty()
+        )
+
+    silence_meets_response = partial(_silent, act=bool)
+    silence_meets_progress = partial(
+        _silent, act=lambda ctx: ctx.progress(0), opens=True
+    )
 
     def _resuming(w, first: Any, second: Any) -> Act:
         """A call emits to a first connection; its client has seen one event, and
@@ -759,6 +778,9 @@ class Models(World):
 PLANTED = r"""
 two_writers               Answer.flush: with self.lock: -> if True:
 two_writers               Answer.check: if not self.lock.acquire(blocking=False): -> if self.lock.owner: ;; self.lock.release() -> pass
+silence_meets_response    Answer.__call__: with self.lock: -> if True:
+silence_meets_response    Answer._begin: self.begun = True -> pass
+silence_meets_progress    Answer.stream: with self.lock: -> if True:
 hang_up_meets_end         Answer.check: if not self.lock.acquire(blocking=False): -> if self.lock.owner: ;; self.lock.release() -> pass
 reader_is_replaced        Outbox.detach: if self.reader is reader: -> if True:
 reader_is_replaced        Outbox.take: self.reader is not reader or -> False or

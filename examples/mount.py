@@ -28,7 +28,6 @@ anyone: pass `authorize=`.
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
 import os
 import queue
@@ -44,7 +43,7 @@ from typing import Any
 # where mcp_ref.py is in a checkout
 sys.path += [str(Path(__file__).resolve().parents[1])]
 import mcp_ref
-from mcp_ref import COMMENT, Endpoint, Exchange, Server
+from mcp_ref import Endpoint, Exchange, Server
 
 # Requests at once, in one process; streams without an end leave half of them free.
 mcp_ref.MAX_CONNECTIONS = int(os.environ.get("MCP_THREADS", "64"))
@@ -118,9 +117,8 @@ class WsgiExchange(Exchange):
     def end(self, hang_up: bool = False) -> None:
         self.todo.put(None)
 
-    def comment(self) -> None:
-        with contextlib.suppress(queue.Full):  # a comment must not wait
-            self.todo.put_nowait(COMMENT)
+    def ready(self) -> bool:
+        return self.todo.empty()
 
     def gone(self) -> bool:
         return self.closed or time.monotonic() > self.until

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.parse
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,6 +36,7 @@ from testing.scripts import (
     begin,
     client,
     headers_of,
+    limits,
     mcp,
     needs_posix,
     parametrize,
@@ -155,6 +157,26 @@ def test_only_the_carrying_thread_touches_a_wsgi_request():
     }
     parts.close()
     assert gone.wait(PATIENCE)
+
+
+def test_a_silent_call_becomes_a_stream_under_wsgi():
+    gate = threading.Event()
+
+    @mount.server.tool
+    def silent() -> str:
+        gate.wait(PATIENCE)
+        return "held"
+
+    call = modern("tools/call", name="silent")
+    with limits(KEEP_ALIVE_SECONDS=0, CHECK_SECONDS=0.001), mounted("wsgi") as site:
+        address = urllib.parse.urlsplit(site.url)
+        link = http.client.HTTPConnection(address.netloc, timeout=PATIENCE)
+        link.request("POST", address.path, mcp.encode(call), headers_of(call))
+        with link.getresponse() as answer:
+            assert answer.getheader("Content-Type") == "text/event-stream"
+            assert answer.readline() == b": \n"
+            gate.set()
+            assert b"held" in answer.read()
 
 
 @needs_posix
