@@ -98,7 +98,7 @@ import time
 import types
 import typing
 from collections import Counter, deque, namedtuple
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar, copy_context
 from contextlib import closing, contextmanager, suppress
 from enum import IntEnum
@@ -3142,7 +3142,7 @@ class Context:
 
     `meta` is params._meta; `client_info` and `client_capabilities` are only claims;
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
-    request, by lower-case name. Once `cancelled` is True, stop soon.
+    request, by name in any case. Once `cancelled` is True, stop soon.
 
         _state         "arrived"    it is checked, or waits for its handler to be called
                        "running"    messages may be sent
@@ -5348,15 +5348,26 @@ def max_connections() -> int:
     return MAX_CONNECTIONS
 
 
+class AnyCase(dict[str, str]):
+    """Headers by lower-case name, which are found in any case."""
+
+    # These two call __getitem__().
+    get = typing.cast(Any, Mapping.get)
+    __contains__ = typing.cast(Any, Mapping.__contains__)
+
+    def __getitem__(self, name: str) -> str:
+        return super().__getitem__(name.lower())
+
+
 class Endpoint:
     """The MCP endpoint of a server, for any HTTP server: see serve().
 
     `hosts`: allowed names in the Host header ("*": any; None: loopback names if bound
     to loopback). `origins`: allowed values of the Origin header ("*": any), besides
-    those of `hosts`. `authorize` takes the headers (a dict with lower-case names) and
-    returns the principal, or raises HttpError. `metadata`: the document of RFC 9728.
-    `cors`: answer browsers. `stateless`: serve legacy requests without a session.
-    `sse_on_get`: also open HTTP+SSE on the endpoint itself.
+    those of `hosts`. `authorize` takes the headers, by name in any case, and returns the
+    principal, or raises HttpError. `metadata`: the document of RFC 9728. `cors`: answer
+    browsers. `stateless`: serve legacy requests without a session. `sse_on_get`: also
+    open HTTP+SSE on the endpoint itself.
 
         answers     those whose handlers run
         _checks     true while there is a thread mcp-check
@@ -5377,6 +5388,12 @@ class Endpoint:
         stateless: bool = False,
         sse_on_get: bool = False,
     ) -> None:
+        if authorize:
+            from inspect import iscoroutinefunction
+
+            called = authorize, type(authorize).__call__  # of a function, of an object
+            if any(map(iscoroutinefunction, called)):
+                raise TypeError("authorize= must be a `def`, not an `async def`")
         server.check_completions()
         self.server = server
         self.path = f"/{path.strip('/')}"
@@ -5399,13 +5416,16 @@ class Endpoint:
 
         Other HTTP servers call this: see examples/mount.py for WSGI, CGI and Lambda.
         """
-        _headers.set(exchange.headers)
+        _headers.set(AnyCase(exchange.headers))
         try:
             return self._route(exchange)
         except HttpError as refusal:
-            exchange.extra.update(refusal.headers)
             status = refusal.status
             error = RpcError(INVALID_REQUEST, str(refusal))
+            exchange.extra.update(refusal.headers)
+            names = map(str.lower, exchange.extra)
+            if status == 401 and "www-authenticate" not in names:  # RFC 9110 §15.5.2
+                exchange.extra["WWW-Authenticate"] = "Bearer"
         except RpcError as flaw:  # the body is not JSON
             status = 400
             error = flaw
@@ -5436,13 +5456,20 @@ class Endpoint:
             raise HttpError(405, "method not allowed", {"Allow": ", ".join(verbs)})
         else:
             if self.authorize:
-                who = exchange.principal = self.authorize(exchange.headers)
-                digest(who)  # ValueError: it is not JSON
-                if who is None or who is False or who in ("", [], {}):
-                    raise HttpError(
-                        401, "not authorized", {"WWW-Authenticate": "Bearer"}
-                    )
+                exchange.principal = self._identify(self.authorize(_headers.get()))
             verbs[exchange.method](self, exchange)
+
+    def _identify(self, principal: Any) -> Any:
+        """Check a principal; `0` may be one."""
+        try:
+            digest(principal)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"authorize= must return a JSON value, not {principal!r:.200}"
+            ) from None
+        if principal is None or principal is False or principal in ("", [], {}):
+            raise HttpError(401, "not authorized")
+        return principal
 
     def _check_origin(self, exchange: Exchange) -> None:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.

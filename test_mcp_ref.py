@@ -4213,7 +4213,7 @@ def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
 @parametrize(
     "principal, status, said",
     [
-        (object(), 500, "must be a JSON value"),
+        *[(one, 500, "authorize= must return a JSON") for one in (object(), {(): 1})],
         *[(one, 401, "not authorized") for one in (None, False, "", [], {})],
         # 415: the next check
         *[(one, 415, "") for one in (0, 0.0, True, "a", [None], {"a": ""})],
@@ -6428,6 +6428,63 @@ def test_the_rule_for_hosts_holds_at_each_loopback_address():
             with link.getresponse() as answer:  # it outlives its connection
                 statuses.append(answer.status)
     assert statuses == [200, 200, 403]
+
+
+def test_headers_are_found_in_any_case():
+    server, seen = mcp.Server("s"), []
+
+    @server.tool
+    def find(ctx: Context) -> str:
+        found = ctx.headers
+        seen.append(
+            (found.get("X-Key"), found["x-KEY"], "X-Key" in found, found.get("Y", 5))
+        )
+        return "found"
+
+    def authorize(headers: dict) -> str:
+        seen.append((headers.get("x-key"), headers["X-Key"], "X-Other" in headers))
+        return "ann"
+
+    call = modern("tools/call", name="find")
+    with http_serving(server, authorize=authorize) as httpd:
+        headers = {**headers_of(call), "x-Key": "k"}
+        exchange(httpd.server_port, "POST", "/mcp", headers, mcp.encode(call))
+    assert seen == [("k", "k", False), ("k", "k", True, 5)]
+
+
+@parametrize("kind", ["def", "partial", "method", "object"])
+def test_authorize_must_not_be_a_coroutine(kind):
+    async def check(headers: dict) -> str:
+        return "ann"
+
+    class Check:
+        async def __call__(self, headers: dict) -> str:
+            return "ann"
+
+        check = __call__
+
+    made = {
+        "def": check,
+        "partial": functools.partial(check),
+        "method": Check().check,
+        "object": Check(),
+    }
+    with pytest.raises(TypeError, match="async"):
+        mcp.Endpoint(mcp.Server("s"), authorize=made[kind])
+
+
+@parametrize(
+    "given", [{}, {"www-authenticate": "Basic"}, {"WWW-Authenticate": "Basic"}]
+)
+def test_each_401_names_a_scheme(given):
+    def authorize(headers: dict):
+        raise mcp.HttpError(401, "no", given)
+
+    with http_serving(mcp.Server("s"), authorize=authorize) as httpd:
+        answer = request_to(httpd.server_port, "POST", "/mcp", {}, b"{}").getresponse()
+        told = answer.headers.get_all("WWW-Authenticate")
+        answer.read()
+    assert (answer.status, told) == (401, [*given.values()] or ["Bearer"])
 
 
 def test_bearer_tokens_and_principals(capfd):
