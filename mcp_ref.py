@@ -3278,6 +3278,7 @@ class Context:
         replaces the key "". `take` converts the answers. ClientLacks: the client lacks
         a capability. AskError: no usable answer; a modern client is asked again.
         """
+        self.peer.check_questions()
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
             self._check_declared(question)
@@ -3593,7 +3594,8 @@ class Peer:
         """[legacy] Have the client come back for the rest of an answer."""
 
     def check_questions(self) -> None:
-        """[legacy] Check that a call may ask its user; AskError: too many do so."""
+        """[legacy] Check that a call may ask; AskError: too many do so. ClientLacks:
+        there is no session."""
 
     def take_notification(self, message: Message) -> None:
         """Act on `cancelled` and `initialized`."""
@@ -4438,7 +4440,6 @@ class LegacyContext(Context):
         peer = self.peer
         futures: Message = {key: Future() for key in questions}
         idents = []
-        peer.check_questions()
         try:
             for key, question in questions.items():
                 ident = next(peer.question_ids)
@@ -5292,6 +5293,12 @@ class PostPeer(Peer):
                     f"Header mismatch: {name} is {found:.200},"
                     f" the body has {value!r:.200}",
                 )
+
+    def check_questions(self) -> None:
+        if self.session:
+            raise ClientLacks(
+                MISSING_CAPABILITY, "stateless=True: a legacy client cannot be asked"
+            )
 
     def prepare(self, ctx: Context) -> None:
         answer: Any = ctx._send

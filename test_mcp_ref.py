@@ -4908,6 +4908,7 @@ POST - nobody -> 200 {METHOD_NOT_FOUND}
 name tell :tell {"method": "x"}
 POST - {tell} -> 200 "2025-03-26"
 POST - MCP-Protocol-Version=2025-11-25 {tell} -> 200 "2025-11-25"
+POST - MCP-Protocol-Version=2025-11-25 :quits {"asks": true} -> 200 stateless=True
 POST - MCP-Protocol-Version=1999 tools/list -> 400
 POST - MCP-Protocol-Version=2026-07-28 tools/list -> 400 {INVALID_PARAMS} & "id": 1
 POST - MCP-Protocol-Version=2025-06-18 [{"jsonrpc": "2.0", "id": 1, "method": "ping"}] -> 400
