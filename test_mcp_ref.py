@@ -5304,7 +5304,7 @@ def test_the_connection_that_waits_for_longest_makes_room():
         connect(served)
         connect(idle)
         for name in ("READS", "SERVES", "SENDS", "WAITS"):
-            httpd.step(served, mcp.Step[name], mcp.SEND_SECONDS)
+            httpd.step(served, mcp.Step[name], mcp.IDLE_SECONDS)
         connect(new)
         assert list(httpd.steps) == [served, new]
         with pytest.raises(OSError):
@@ -5398,6 +5398,25 @@ def test_a_connection_takes_one_step_after_another():
         connect(link)
         with pytest.raises(RuntimeError, match="SERVES.*WAITS"):
             httpd.step(link, mcp.Step.SERVES)
+
+
+def test_an_idle_connection_is_not_closed_before_a_balancer_closes_it():
+    with exchanges(server="empty") as site:
+        httpd, port = site.line.httpd, site.line.port
+
+        def seconds_left() -> list[float]:
+            waits = [
+                one for one in list(httpd.steps.values()) if one[0] == mcp.Step.WAITS
+            ]
+            return [due - time.monotonic() for _, due, _ in waits]
+
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as link:
+            wait_until(seconds_left)
+            assert seconds_left()[0] > 60
+            link.sendall(GOOD)
+            assert b"200" in link.recv(9999)
+            wait_until(seconds_left)
+            assert seconds_left()[0] > 60
 
 
 def test_a_connection_may_end_while_another_is_accepted():
