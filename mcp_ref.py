@@ -109,9 +109,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints, overload
 
 __version__ = "2.0.0.dev"
 __all__ = """
-    ASK_SECONDS BLINK_SECONDS DIFFERENCES ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
-    INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LISTS LOG_LEVELS MAX_BATCH
-    MAX_BATCH_BYTES MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES
+    ASK_SECONDS BLINK_SECONDS DIFFERENCES ERRORS FEATURES FILE_SECONDS HEADER_MISMATCH
+    INTERNAL_ERROR INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LISTS LOG_LEVELS
+    MAX_BATCH MAX_BATCH_BYTES MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES
     MAX_RUNNING MAX_THREADS MAX_URIS MAX_URI_LENGTH MAX_VALUES META META_CAPABILITIES
     META_CLIENT META_LOG_LEVEL META_SERVER META_SUBSCRIPTION META_VERSION METHODS
     METHOD_NOT_FOUND MISSING_CAPABILITY NOTIFICATIONS ON_CANCEL_SECONDS PARSE_ERROR
@@ -4522,10 +4522,12 @@ def serve_batch(
 #
 # serve_stdio() returns at most LEAVE_SECONDS after the end of input, because the client
 # may still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
-# Running handlers may finish in this time; subscriptions and open questions end at
-# once. Then the requests that still run are cancelled.
+# After the end of a file (`server < file`) it waits for FILE_SECONDS. Running handlers
+# may finish in this time; subscriptions and open questions end at once. Then the
+# requests that still run are cancelled.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
+FILE_SECONDS = 600  # for running handlers, after the end of a file
 
 
 class Pipe(Peer):
@@ -4534,6 +4536,7 @@ class Pipe(Peer):
     A socket is one descriptor twice. The caller closes them; a socket is shut down
     first, or a thread might still read.
 
+        _patience    seconds for running handlers, after the end of input
         _deadline    until then, running handlers may finish; inf until stop()
         _serving     a lock that stop() releases
         _context     the context of run()'s caller; each message gets a copy
@@ -4553,6 +4556,9 @@ class Pipe(Peer):
         # Files put their descriptors into binary mode: on Windows, \n would be \r\n.
         self._source = os.fdopen(source, "rb", 2**16, closefd=False)
         self._out = os.fdopen(out, "wb", 0, closefd=False)
+        self._patience = LEAVE_SECONDS
+        if os.path.isfile(source):
+            self._patience = FILE_SECONDS
         self._trace = tracer()
         self._deadline = inf
         self._serving = threading.Lock()
@@ -4584,15 +4590,18 @@ class Pipe(Peer):
             self._serving.release()
 
     # ---- the reader and its deputy
-    def _read(self) -> None:
+    def _read(self, has_read: bool = False) -> None:
         """Be the reader; after that, if a deputy has become it, empty the queue."""
         is_reader = True
         while is_reader and self._deadline == inf:
             line = self._read_line()
             if not line:
                 self._trace(">", b"", closed=True)
-                self.stop(LEAVE_SECONDS)
+                if not has_read:
+                    _log("input ended before any message; `--http 8000` needs no input")
+                self.stop(self._patience)
             elif self._deadline == inf and not line.isspace():
+                has_read = True
                 context = self._context.copy()
                 handlers: list[Func] = []
                 context.run(self._serve, line.rstrip(b"\r\n"), handlers.append)
@@ -4657,7 +4666,7 @@ class Pipe(Peer):
                     return
                 self._handler = None
                 self._slow += 1
-            return self._read()
+            return self._read(has_read=True)
 
     def _empty_queue(self) -> None:
         while True:
@@ -4702,14 +4711,21 @@ class Pipe(Peer):
         while self._is_busy() and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
         join_threads(self, self._deadline - time.monotonic())
-        if self.running:
-            _log(f"requests abandoned: {len(self.running)}")
-        self.cancel_all()
+        abandon(self)
         join_threads(self.server, ON_CANCEL_SECONDS)
 
     def _is_busy(self) -> bool:
         with self._lock:
             return bool(self._slow or self._handler)
+
+
+def abandon(peer: Peer) -> None:
+    """Cancel all requests that run, and name them in the log."""
+    left = list(peer.running.values())
+    if left:
+        names = [f"{one.method} {one.params.get('name', '')}" for one in left]
+        _log(f"requests abandoned: {len(left)} ({', '.join(names):.500})")
+    peer.cancel_all()
 
 
 def serve_stdio(server: Server) -> None:
@@ -6148,9 +6164,7 @@ class HttpServer:
         self.endpoint.close()
         time.sleep(self.patience / 100)  # for calls that have asked: they fail now
         for peer in {answer.peer for answer in list(self.endpoint.answers)}:
-            if peer.running:
-                _log(f"requests abandoned: {len(peer.running)}")
-            peer.cancel_all()
+            abandon(peer)
         for sock in list(self.steps):
             hang_up(sock)
 

@@ -3952,6 +3952,49 @@ def test_what_is_done_on_cancel_is_done_at_the_end_of_http(ends):
 
 
 @needs_posix
+def serve_file(path: Path, message: Any, log: Any) -> list[Any]:
+    """Serve what a file has on stdio; return the answers. The tool `slow` returns when
+    it is cancelled, or some time after the end of the file."""
+    server, ended = mcp.Server("s"), threading.Event()
+
+    class Watched(mcp.Pipe):
+        def stop(self, patience: float = 0.05) -> None:
+            super().stop(patience)
+            ended.set()
+
+    @server.tool
+    def slow(ctx: Context) -> str:
+        cancelled = threading.Event()
+        ctx.on_cancel(cancelled.set)
+        assert ended.wait(PATIENCE)
+        return f"cancelled: {cancelled.wait(0.05)}"
+
+    path.write_bytes(mcp.encode(message) if message else b"")
+    out = path.with_suffix(".out")
+    with open(path, "rb") as source, open(out, "wb") as answers:
+        with mock.patch.object(mcp, "log", log):
+            Watched(server, source.fileno(), answers.fileno()).serve()
+    return [json.loads(line) for line in out.read_bytes().splitlines()]
+
+
+@parametrize("seconds", [PATIENCE, 0])
+def test_a_call_is_answered_after_the_end_of_a_file(seconds, tmp_path):
+    call, log = modern("tools/call", name="slow"), []
+    with limits(LEAVE_SECONDS=0, FILE_SECONDS=seconds):
+        answers = serve_file(tmp_path / "calls", call, log.append)
+    if seconds:
+        assert "cancelled: False" in str(answers) and not log
+    else:
+        assert not answers and log == ["requests abandoned: 1 (tools/call slow)"]
+
+
+@parametrize("message, count", [(None, 1), (modern("tools/list"), 0)])
+def test_input_that_is_closed_at_once_is_told(message, count, tmp_path):
+    log: list[str] = []
+    assert len(serve_file(tmp_path / "calls", message, log.append)) == 1 - count
+    assert "".join(log).count("before any message") == len(log) == count
+
+
 def test_the_end_of_one_client_does_not_wait_for_another():
     server, began, gate = mcp.Server("s"), threading.Event(), threading.Event()
 

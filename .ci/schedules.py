@@ -459,6 +459,7 @@ class Host:
         w.mcp.MAX_THREADS, w.mcp.LEAVE_SECONDS = threads, 2
         w.mcp.BLINK_SECONDS = 1 / 64  # exactly, so that things happen at once
         files = {"fdopen": lambda file, *_, **__: file}
+        files["path"] = types.SimpleNamespace(isfile=lambda file: False)
         w.mcp.os = types.SimpleNamespace(**{**vars(os), **files})
         self.w, self.threads, self.calls = w, threads, list(enumerate(calls))
         self.reads, self.running, self.is_read = reads, 0, False
@@ -839,7 +840,7 @@ slow_calls_wait           Pipe._empty_queue: self._slow -= 1 -> pass
 slow_calls_wait           Pipe._empty_queue: with self._lock: -> if True:
 waiting_call_meets_cancel Context._finish: if not self._become("answered"): -> if False:
 answer_meets_end          Pipe._is_busy: bool(self._slow or self._handler) -> bool(self.running)
-answer_meets_stop         Pipe._finish: self.cancel_all() -> pass
+answer_meets_stop         Pipe._finish: abandon(self) -> pass
 stop_meets_stop           Pipe.stop: self._serving.release() -> self._deadline = time.monotonic() + patience ;; self._deadline = min(self._deadline, time.monotonic() + patience) -> with suppress(RuntimeError): self._serving.release() ;; with suppress(RuntimeError):  # -> if True:  #
 threads_are_refused       Pipe._run: self._has_deputy = spawn("mcp-deputy", stand_by) -> spawn("mcp-deputy", stand_by); self._has_deputy = True
 threads_are_refused       Pipe.serve: while self._deadline == inf: -> while False:
