@@ -360,9 +360,9 @@ GROUPS = {
 }
 # The version that brought a name or a parameter, if it is newer than 1.0.
 SINCE = {
-    "2.0": """CHECK_SECONDS COMMENT MAX_BATCH_BYTES MAX_ERRORS MAX_SENDING_BYTES
-        ON_CANCEL_SECONDS DIFFERENCES Endpoint.begin_checks
-        Exchange.comment LISTS META Peer.check_questions Peer.disconnect Peer.register
+    "2.0": """CHECK_SECONDS MAX_BATCH_BYTES MAX_ERRORS MAX_SENDING_BYTES
+        ON_CANCEL_SECONDS DIFFERENCES FILE_SECONDS IDLE_SECONDS Endpoint.begin_checks
+        Exchange.ready LISTS META Peer.check_questions Peer.disconnect Peer.register
         Pipe STALL_SECONDS Schema.errors Server(show_errors=)
         Server.capabilities(tells=) Server.run(http=) meta_for COURTESY_SECONDS
         Client(sse=) HttpTransport(sse=) MAX_RETRIES merge_headers""",
