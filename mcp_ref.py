@@ -25,9 +25,9 @@ them. There are three kinds of message:
 A request gets one response, with the same `id`, unless it is cancelled; a notification
 has no id and is never answered. A server offers *tools* (functions that the model
 calls), *resources* (data named by a URI, which the application reads) and *prompts*
-(message templates that the user picks). It may ask the client for *elicitation* (a form
-for the user), *sampling* (a completion from the client's model) and *roots* (the
-folders to work in). A complete server:
+(message templates that the user picks). It may ask the client *questions*: for
+*elicitation* (a form for the user), *sampling* (a completion from the client's model)
+and *roots* (the folders to work in). A complete server:
 
     from mcp_ref import Server
     server = Server("hello")
@@ -48,11 +48,10 @@ every request names them in `params._meta`.
 This file serves both eras. Part I is a server on stdio, and part II adds HTTP. If you
 delete everything from part II on, the rest is a complete server on stdio.
 
-There are two ways through the file. *All of it*, from the top, takes about 8½ hours:
-names are defined before they are used, except in a few calls, such as serve_stdio() in
-Server.run(). *The protocol* takes about 5½ hours: skip the body of sections 3, 4, 5, 15
-and 16, whose first lines say all that the rest needs of them. "How a message travels",
-before part I, is the map of both.
+There are two ways through the file: *all of it*, from the top, or *the protocol*,
+without the body of sections 3, 4, 5, 15 and 16, whose first lines say all that the rest
+needs of them. By the formula of `.ci/shape.py` these take 8½ and 5½ hours; the time for
+whatever stops you comes on top. "How a message travels", before part I, is the map.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
@@ -136,9 +135,9 @@ Send = Callable[[Any], None]  # sends one message
 #     decode()                 bytes to a message                           section 2
 #     Server.handle()          which kind of message, which era             section 9
 #       Context._admit()       checks the request                            section 7
-#         _submit()            finds the method's function, checks params, and
-#                              gives _perform() to the transport's `start`
-#       Context._perform()     on the thread that `start` chose; never fails
+#         _submit()            finds the method's function, checks params
+#     Pipe._run()              calls _perform(), or leaves it to a queue    section 12
+#       Context._perform()     runs the request; never fails                section 7
 #         _result()            runs the method
 #           serve_*()          one for each method                          section 10
 #             Server.call_handler()    calls the author's function          section 9
@@ -177,16 +176,13 @@ Send = Callable[[Any], None]  # sends one message
 # for it. On stdio another thread reads on (section 12 shows how); over HTTP each
 # connection has its own thread.
 #
-# One thread at a time writes to a client, under a lock. Over HTTP, events wait in an
-# `Outbox` (section 13). One that belongs to no request, such as a change, is sent by
-# the connection's thread, so that changed() waits for no client.
+# One thread at a time writes to a client, under a lock.
 
 
 # ======== Part I: a server on stdio ===================================================
-# Sections 1 to 4 know nothing of servers: the protocol's tables, messages and errors,
-# logging and threads, JSON Schema. Sections 5 and 6 turn an author's functions into
-# definitions and results. Sections 7 to 12 follow a message: the request, the peer that
-# sent it, the server, the methods, sessions, and the pipe.
+# Sections 1 to 4 know nothing of servers. Sections 5 and 6 turn an author's functions
+# into definitions and results. Sections 7 to 12 follow a message: the request, the peer
+# that sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
 # Every difference between two revisions is a row of a table; other code names no date.
@@ -273,8 +269,8 @@ LISTS = read_table("""
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# The kinds of params; `?`: may be null.
-_KINDS_OF_PARAMS: Message = {
+# The types of params; `?`: may be null, or absent.
+_PARAM_TYPES: Message = {
     "str": str,
     "dict": dict,
     "str?": (str, type(None)),
@@ -298,7 +294,7 @@ for _row in _PARAMS.strip().splitlines():
     _method, *_words = _row.split()
     for _word in _words:
         _name, _kind = _word.split(":")
-        PARAMS.setdefault(_method, {})[_name] = _KINDS_OF_PARAMS[_kind]
+        PARAMS.setdefault(_method, {})[_name] = _PARAM_TYPES[_kind]
 RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
 
 # The reserved keys of `_meta`: basic/index §_meta. To add a key: a row, and its name
@@ -436,9 +432,9 @@ class Rules:
         self.version = version
         self.modern = REVISIONS[version].era == "modern"
 
-        def served(table: dict[Any, Any]) -> set[Any]:
+        def served(table: dict[Any, Any]) -> dict[Any, Any]:
             return {
-                key
+                key: row
                 for key, row in table.items()
                 if row.since <= version <= (row.until or version)
             }
@@ -448,21 +444,20 @@ class Rules:
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
         self.blocks = served(BLOCKS)
-        keys = served(META)
         self.meta: Message = {
-            key: _KINDS_OF_PARAMS[row.kind]
-            for key, row in META.items()
-            if key in keys and row.way == ">"
+            key: _PARAM_TYPES[row.kind]
+            for key, row in served(META).items()
+            if row.way == ">"
         }
 
         # The `fields` that this revision lacks.
         self.hidden: set[str] = set()
-        for row in FEATURES.values():
-            if row.name not in self.features:
+        for name, row in FEATURES.items():
+            if name not in self.features:
                 self.hidden.update(row.fields.split())
 
     def has(self, feature: str) -> bool:
-        """Tell whether this revision has a feature."""
+        """Tell whether this revision has a feature; KeyError: no revision has it."""
         return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
@@ -485,6 +480,7 @@ def meta_for(version: str, given: Message | None = None) -> Message:
     """Make the `_meta` of a request: the required keys, and those of `given` that the
     revision has."""
     kinds = rules(version).meta
+    # A type alone must not be null: such a key is required.
     meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
     meta.update(given or {})
     meta[META_VERSION] = version
@@ -496,18 +492,15 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # \u escapes: so no code page matters, and no reader takes U+2028 for a line end.
 #
 # Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
-# and sixty in memory), depth (the decoder calls itself for nested arrays), and the
-# length of its id. Input that is not JSON is refused with -32700; JSON that is not a
-# message, with -32600. The next message is served.
-#
-# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
-# become.
+# and sixty in memory), depth, and the length of its id. Input that is not JSON is
+# refused with -32700; JSON that is not a message, with -32600. Errors are exceptions. An
+# RpcError is sent as it is; section 7 says what the others become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
 MAX_BATCH_BYTES = 4 * 2**20  # of a batch's answers; those beyond are errors
 MAX_VALUES = 500_000  # in one message; decoded, they take up to 85 MiB
-MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
+MAX_ID_LENGTH = 256  # of an id or a progress token
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 
 
@@ -586,7 +579,7 @@ def check_size(data: bytes) -> None:
     """
     brackets = data.count(b"[") + data.count(b"{")
     if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
-        return  # most messages
+        return  # most messages; a value takes a byte
     # An escaped quote does not end a string.
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = unescaped.translate(None, _NOT_MARKS)
@@ -594,7 +587,7 @@ def check_size(data: bytes) -> None:
     in_string = False
     for start in range(0, len(marks), 2**16):  # in pieces, to save memory
         parts = marks[start : start + 2**16].split(b'"')
-        outside += b"".join(parts[in_string::2])
+        outside += b"".join(parts[in_string::2])  # every other part
         in_string ^= len(parts) % 2 == 0
 
     # Each comma and each opening bracket stands for a value.
@@ -618,7 +611,7 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
-# In JSON: a backslash or a pair of surrogates, as group 1; or else a lone surrogate,
+# In JSON: a backslash or a pair of surrogates, as group 1; otherwise a lone surrogate,
 # which os.fsdecode() makes, and many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
@@ -671,8 +664,8 @@ def is_id(value: Any) -> bool:
 def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
-    RpcError with INVALID_REQUEST: it is a malformed request. Other malformed messages
-    are never answered.
+    RpcError with INVALID_REQUEST: a request is malformed. The others are not checked,
+    because they are never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -814,9 +807,9 @@ def tracer() -> Func:
     def trace(
         way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
     ) -> None:
-        shown = [name for name in headers if name[:4] == "mcp-"]
-        shown = [name for name in shown if name != "mcp-session-id"]
-        more.update((name, headers[name]) for name in shown)
+        for name in headers:
+            if name.startswith("mcp-") and name != "mcp-session-id":
+                more[name] = headers[name]
         events = re.findall(b"(?m)^data: (.*)", data) if way == "<" else []
         for line in events or [data]:
             said = {}
@@ -1054,8 +1047,8 @@ def put_back_handlers() -> None:
 
 @cache
 def prepare_forks() -> None:
-    """Have forked children use the author's signal handlers, and let the client's
-    descriptors go: it would not see the end while a child holds them."""
+    """Have forked children use the author's signal handlers, and close the client's
+    descriptors: while a child holds them, the client sees no end."""
     if os.name != "posix":
         return
     import signal
@@ -1524,7 +1517,7 @@ _RULES: dict[str, Func] = {
 # Skip on first reading. `Entry(function)` reads hints into schemas: `input_schema`, and
 # `output`, a Schema or None; `wrapped`: a result goes under "result". fit() checks
 # arguments, parse() texts, invoke() converts and calls; `stays`: here, in spite of
-# `run=`. schema_of(), form_of() and to_json() are for hints, forms and results.
+# `run=`. schema_of(), form_of(), read_field() and to_json(): hints, forms, results.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
 # type that the function expects. For example, the hints of
@@ -1734,10 +1727,6 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
-def _read_enum(kind: Any) -> Reader:
-    return _read_choices([member.value for member in kind]), kind
-
-
 def _package(kind: Any) -> str:
     return str(getattr(kind, "__module__", "")).split(".")[0]
 
@@ -1879,7 +1868,7 @@ def _read_hint(hint: Any) -> Reader:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):
-        return _read_enum(kind)
+        return _read_choices([member.value for member in kind]), kind
     if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
         if _package(kind) in _SDK:
             return {"type": "object"}, _keep
@@ -2104,47 +2093,49 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
 
 
 # ---- forms
-def _read_field(hint: Any) -> tuple[Message, bool]:
-    """Return the schema of a form's field, and whether the field is optional."""
-    if isinstance(hint, dict):
-        return dict(hint), True
-    if isinstance(hint, list):
-        hint = typing.Literal.__getitem__(tuple(hint))
-    schema = schema_of(hint)
-    some = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
-    is_optional = len(some) == 1
-    if is_optional:
-        del schema["anyOf"]
-        schema.update(some[0])
-    is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
-    if not is_simple and "enum" not in schema.get("items", {}):
-        raise TypeError(
-            f"expected str, int, float, bool or a choice, found {hint}; a form has the"
-            " fields of a model, not the model"
-        )
-    return schema, is_optional
+def read_field(field: Any) -> tuple[Message, Converter, bool]:
+    """Read a form's field: its schema, its converter, and whether it is required.
 
-
-def form_of(fields: dict[str, Any]) -> Message:
-    """Return the schema of a form: client/elicitation §Requested Schema.
-
-    A field is a hint, a pair of hint and default, or a schema.
+    A field is a hint, a list of choices, a pair of these and a default, or a schema.
     """
+    if not isinstance(field, tuple):
+        field = (field,)
+    hint, *default = field
+    convert: Converter = _keep
+    is_required = False
+    if isinstance(hint, dict):
+        schema = dict(hint)
+    else:
+        if isinstance(hint, list):
+            hint = typing.Literal.__getitem__(tuple(hint))
+        schema, convert = _read_hint(hint)
+        some = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+        is_required = len(some) != 1 and not default
+        if len(some) == 1:  # Optional
+            del schema["anyOf"]
+            schema.update(some[0])
+        is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
+        if not is_simple and "enum" not in schema.get("items", {}):
+            raise TypeError(
+                f"expected str, int, float, bool or a choice, found {hint}; a form has"
+                " the fields of a model, not the model"
+            )
+    if default and default[0] is not None:  # which clients refuse
+        schema["default"] = to_json(default[0])
+    return schema, convert, is_required
+
+
+def form_of(fields: Message) -> Message:
+    """Return the schema of a form: client/elicitation §Requested Schema."""
     properties = {}
     required = []
     for name, field in fields.items():
-        if not isinstance(field, tuple):
-            field = (field,)
-        hint, *default = field
         try:
-            schema, is_optional = _read_field(hint)
+            properties[name], _, is_required = read_field(field)
         except TypeError as problem:
             raise TypeError(f"{name}: {problem}") from None
-        if default and default[0] is not None:  # which clients refuse
-            schema["default"] = to_json(default[0])
-        elif not (default or is_optional):
+        if is_required:
             required.append(name)
-        properties[name] = schema
     return {"type": "object", "properties": properties, "required": required}
 
 
@@ -2706,8 +2697,8 @@ class Registry:
         exceptions are only logged.
         """
         pattern = compile_template(uri)
-        members.update(title=title, description=description)
-        members.update(annotations=annotations, mimeType=mime_type)
+        members.update(title=title, description=description, mimeType=mime_type)
+        members["annotations"] = annotations
         cache_hints = checked(
             {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
         )
@@ -2858,11 +2849,11 @@ class Registry:
         """
         seen = rules(version)
         declared: Message = {}
-        for name, row in METHODS.items():
-            if name in seen.methods and row.capability in self.declared:
+        for row in seen.methods.values():
+            if row.capability in self.declared:
                 declared[row.capability] = {}
-        for name, row in NOTIFICATIONS.items():
-            if name in seen.notifications and row.capability in self.declared:
+        for name, row in seen.notifications.items():
+            if row.capability in self.declared:
                 parts = declared.setdefault(row.capability, {})
                 if row.filter and tells:
                     parts["subscribe" if name == UPDATED else "listChanged"] = True
@@ -2947,13 +2938,10 @@ def read_form(fields: Message, answers: Message) -> Message:
     """Return the only answer, its values converted as the hints of the fields say."""
     answer = only(answers)
     content = dict(answer.get("content") or {})
-    for name in fields.keys() & content.keys():
-        field = fields[name]
-        hint = field[0] if isinstance(field, tuple) else field
-        if isinstance(hint, list):
-            hint = typing.Literal.__getitem__(tuple(hint))
-        if content[name] is not None and not isinstance(hint, (dict, str)):
-            content[name] = _read_hint(hint)[1](content[name])
+    for name in fields.keys() & content.keys() - {"url"}:  # an option, not a field
+        if content[name] is not None:
+            _, convert, _ = read_field(fields[name])
+            content[name] = convert(content[name])
     return {**answer, "content": content}
 
 
@@ -3026,15 +3014,6 @@ def keep_objects(result: Message) -> None:
             del tool["outputSchema"]
 
 
-def with_reason(question: Message, problem: AskError) -> Message:
-    """Return a question that also says why its first answer was not usable."""
-    params = question.get("params", {})
-    if "message" not in params:
-        return question
-    message = f"{problem}\n{params['message']}"
-    return {**question, "params": {**params, "message": message}}
-
-
 class Questions:
     """The questions of one run of a handler, and the answers so far.
 
@@ -3069,8 +3048,12 @@ class Questions:
             try:
                 found[key] = usable_answer(question, answer)
             except AskError as problem:
-                if answer is not None:
-                    question = with_reason(question, problem)
+                params = question.get("params", {})
+                if (
+                    answer is not None and "message" in params
+                ):  # say why it is asked again
+                    message = f"{problem}\n{params['message']}"
+                    question = {**question, "params": {**params, "message": message}}
                 self.missing[key] = question
         if len(found) < len(questions):
             raise InputRequired
@@ -3098,7 +3081,7 @@ class Questions:
         for key, answer in (ctx.params.get("inputResponses") or {}).items():
             self.answers[digests.get(key, key)] = answer
 
-    def result(self, ctx: Context) -> Message:
+    def input_required(self, ctx: Context) -> Message:
         """Make the result that asks: basic/patterns/mrtr §InputRequiredResult."""
         expires = time.time() + STATE_SECONDS
         state = to_base64(encode([expires, self.digests, self.answers]))
@@ -3125,6 +3108,16 @@ def _signed(ctx: Context, body: str) -> str:
     return f"{body}.{signature.hexdigest()}"
 
 
+def check_params(name: str, kinds: Message, params: Message) -> None:
+    """Check a request's params, or its `_meta`."""
+    for key, kind in kinds.items():
+        value = params.get(key)
+        is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
+        if not is_right:
+            raise invalid(f"{name}: {key} is missing or has the wrong type")
+
+
+# Those of the HTTP request that this thread serves: Endpoint.serve() sets them.
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
 # The states of a request, and those that may follow (`ping` never runs). False: another
@@ -3327,7 +3320,8 @@ class Context:
         """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        # An unknown revision owes only what every modern one requires.
+        # The order is that of the table in section 13: `_meta`, headers, revision. An
+        # unknown revision owes only what every modern one requires.
         seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
@@ -3339,7 +3333,7 @@ class Context:
                 f"Unsupported protocol version: {version:.40}",
                 {"supported": versions(), "requested": version},
             )
-        self._submit(version, start)
+        self._submit(start)
 
     def _identify(self, client: Message) -> None:
         """Note who the client is, from a modern `_meta`."""
@@ -3347,19 +3341,18 @@ class Context:
         self.client_info = client.get(META_CLIENT) or {}
         self.client_capabilities = client[META_CAPABILITIES]
 
-    def _submit(self, version: str, start: Func) -> None:
+    def _submit(self, start: Func) -> None:
         """Find the method's function, check the params, and have `start` call it."""
-        self.version = version
-        self._rules = rules(version)
+        self._rules = rules(self.version)
         method = self.method
         self._row = METHODS.get(method)
         is_extended = method in self.server.methods
         function = serve_extension if is_extended else SERVED.get(method)
-        exists = self._row is None or (
-            method in self._rules.methods
-            and self._row.capability in self.server.declared
+        is_hidden = self._row and (
+            method not in self._rules.methods
+            or self._row.capability not in self.server.declared
         )
-        if function is None or not exists:
+        if function is None or is_hidden:
             meant = f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else ""
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
         self._function = function
@@ -3405,7 +3398,7 @@ class Context:
     def _explain(self, problem: BaseException) -> Message:
         """Turn an exception into a result or an RpcError: see the table above."""
         if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
-            return self._questions.result(self)
+            return self._questions.input_required(self)
         if not isinstance(problem, (Exception, SystemExit)):
             raise problem
         errors = self._rules.errors
@@ -3809,17 +3802,11 @@ class Server(Registry):
         """Tell clients that "tools", "prompts", "resources" (their lists) or a URI
         changed, from any thread; over HTTP this does not wait."""
         if ":" in what:
-            key = uri_key(what)
-            for listener in list(self.listeners):
-                if key in listener.uris:
-                    listener.tell(UPDATED, {"uri": what})
-            return
+            return self._tell(UPDATED, {"uri": what}, uri_key(what))
         method = f"notifications/{what}/list_changed"
         if method not in CHANGES:
             raise ValueError(f"{what!r}: expected tools, prompts, resources or a URI")
-        for listener in list(self.listeners):
-            if listener.hears(method):
-                listener.tell(method, {})
+        self._tell(method, {})
 
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification that belongs to no request, and is not a change, from any
@@ -3834,9 +3821,11 @@ class Server(Registry):
                 f"{method}: for changes call changed(); clients send others"
             )
         encode(params)  # or it fails later, once for each listener
+        self._tell(method, params or {})
+
+    def _tell(self, method: str, params: Message, key: str = "") -> None:
         for listener in list(self.listeners):
-            if listener.hears(method):
-                listener.tell(method, params or {})
+            listener.tell(method, params, key)
 
     # ---- running
     def run(
@@ -3931,15 +3920,6 @@ class Server(Registry):
 MAX_URIS = 1000  # that a session or a subscription watches
 _MAX_NAMES = 100  # notifications of extensions that a subscription asks for
 MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
-
-
-def check_params(name: str, kinds: Message, params: Message) -> None:
-    """Check a request's params, or its `_meta`."""
-    for key, kind in kinds.items():
-        value = params.get(key)
-        is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
-        if not is_right:
-            raise invalid(f"{name}: {key} is missing or has the wrong type")
 
 
 def serve_discover(server: Server, ctx: Context) -> Message:
@@ -4140,14 +4120,12 @@ class Subscription:
         if ctx.peer.closed:  # close() may not have seen it
             self.end()
 
-    def hears(self, method: str) -> bool:
-        """Tell whether the client gets a notification of this name."""
-        return method in self.methods
-
-    def tell(self, method: str, params: Message) -> None:
-        params = {**params, "_meta": self.meta}
-        message = {"jsonrpc": "2.0", "method": method, "params": params}
-        self.ctx.peer.push(message, self.ctx._emit)
+    def tell(self, method: str, params: Message, key: str = "") -> None:
+        """Send a notification, if the client wants it; `key`: uri_key() of its URI."""
+        if method in self.methods or key in self.uris:
+            params = {**params, "_meta": self.meta}
+            message = {"jsonrpc": "2.0", "method": method, "params": params}
+            self.ctx.peer.push(message, self.ctx._emit)
 
     def end(self) -> None:
         """Stop listening, and respond unless the client has cancelled."""
@@ -4287,8 +4265,8 @@ class Session:
         rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
         ready      true once notifications/initialized has come
-        methods    the notifications of its revision and its server
-        uris       uri_key() of each URI that it has subscribed to
+        methods    the notifications of its revision and its server, but UPDATED
+        uris       uri_key() of each URI of which it gets UPDATED
 
     It is one of `server.listeners` while messages can be sent to its peer.
     """
@@ -4316,8 +4294,8 @@ class Session:
         self.ready = False
         self.methods = {
             method
-            for method in self.rules.notifications
-            if NOTIFICATIONS[method].capability in server.declared
+            for method, row in self.rules.notifications.items()
+            if row.capability in server.declared and method != UPDATED
         }
         self.uris: set[str] = set()
 
@@ -4326,11 +4304,9 @@ class Session:
         self.peer.session = self
         self.peer.null_ids = self.rules.has("null id in errors")
 
-    def hears(self, method: str) -> bool:
-        return method not in NOTIFICATIONS or method in self.methods
-
-    def tell(self, method: str, params: Message) -> None:
-        if self.ready:
+    def tell(self, method: str, params: Message, key: str = "") -> None:
+        is_meant = method in self.methods or key in self.uris
+        if self.ready and (is_meant or method not in NOTIFICATIONS):
             message = without_none(jsonrpc="2.0", method=method, params=params or None)
             self.peer.push(message, self.peer.send)
 
@@ -4380,7 +4356,8 @@ class LegacyContext(Context):
         if session is None:
             raise invalid("send initialize first, or use _meta")
         self._identify(session.meta)
-        self._submit(session.rules.version, start)
+        self.version = session.rules.version
+        self._submit(start)
 
     def _initialize(self) -> Message:
         """Open a session: [2025-11-25] basic/lifecycle §Initialization. An unknown
@@ -4393,11 +4370,12 @@ class LegacyContext(Context):
         peer = self.peer
         session = Session(server, peer, version, self.params)
         peer.register()
-        declared = server.capabilities(version, tells=peer.send is not drop)
+        is_told = peer.send is not drop  # false if the endpoint is stateless
+        declared = server.capabilities(version, tells=is_told)
         with server._lock:  # another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
-            if peer.send is not drop:
+            if is_told:
                 server.listeners[session] = None
         if peer.closed:  # close() may not have seen the session
             server.listeners.pop(session, None)
