@@ -45,8 +45,8 @@ client opens a *session* with an `initialize` request, which names the revision 
 client's capabilities once. Since 2026-07-28 (the *modern* era) there are no sessions:
 every request names them in `params._meta`.
 
-This file serves both eras. Part I is a server on stdio, and part II adds HTTP. If you
-delete everything from part II on, the rest is a complete server on stdio.
+This file serves both eras. Part I is a complete server on stdio, even if you delete
+part II, which adds HTTP.
 
 There are two ways through the file: *all of it*, from the top, or *the protocol*,
 without the body of sections 3, 4, 5, 15 and 16, whose first lines say all that the rest
@@ -77,8 +77,7 @@ the newest revision of the specification; a page of an older revision has its da
 brackets in front. The client is a separate file, examples/mcp_client.py.
 
 In a package, put this file beside your modules and write `from .mcp_ref import Server`,
-so that each package has its own copy. If two copies on sys.path are imported as
-`mcp_ref`, both imports get the first.
+so that each package has its own copy.
 
 Known limits: examples/limits.md.
 """
@@ -155,8 +154,7 @@ Send = Callable[[Any], None]  # sends one message
 #         Answer.__call__()    JSON, or events in an Outbox                 section 13
 #     SocketExchange.start(), write(), end()     bytes                      section 15
 #
-# A request in a session goes the same way: LegacyContext (section 11) is a Context with
-# its own way to admit a request and to ask the client.
+# A request in a session goes the same way, as a LegacyContext (section 11).
 #
 # On the wire, a modern call and its answer are two lines (here folded):
 #
@@ -168,8 +166,6 @@ Send = Callable[[Any], None]  # sends one message
 #     {"jsonrpc": "2.0", "id": 1, "result": {
 #         "resultType": "complete", "content": [{"type": "text", "text": "3"}],
 #         "structuredContent": {"result": 3}, "_meta": {...}}}
-#
-# A legacy client sends the contents of `_meta` once, in `initialize`.
 #
 # The thread that reads a request also runs its handler: a new thread for each call
 # would take three to six times the processor time. If a handler is slow, nobody waits
@@ -278,7 +274,8 @@ _PARAM_TYPES: Message = {
     "level": LOG_LEVELS,
     "level?": [None, *LOG_LEVELS],
 }
-_PARAMS = """
+_PARAMS = read_table("""
+    name                   types
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
     resources/read         uri:str inputResponses:dict? requestState:str?
@@ -288,17 +285,15 @@ _PARAMS = """
     completion/complete    ref:dict argument:dict context:dict?
     logging/setLevel       level:level
     subscriptions/listen   notifications:dict
-"""
+""")
 PARAMS: dict[str, Message] = {}
-for _row in _PARAMS.strip().splitlines():
-    _method, *_words = _row.split()
-    for _word in _words:
-        _name, _kind = _word.split(":")
-        PARAMS.setdefault(_method, {})[_name] = _PARAM_TYPES[_kind]
+for _method, _row in _PARAMS.items():
+    for _word in _row.types.split():
+        _name, _type = _word.split(":")
+        PARAMS.setdefault(_method, {})[_name] = _PARAM_TYPES[_type]
 RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
 
-# The reserved keys of `_meta`: basic/index §_meta. To add a key: a row, and its name
-# below.
+# The reserved keys of `_meta`: basic/index §_meta. To add one: a row, and its name below.
 META = read_table("""
     key                                         way  since  until  kind
     io.modelcontextprotocol/protocolVersion     >    R5     -      str
@@ -333,7 +328,7 @@ NOTIFICATIONS = read_table("""
     notifications/roots/list_changed          >    R1     R4     -           roots       -
 """)
 UPDATED = "notifications/resources/updated"
-# Server.changed() sends these.
+# Those that Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
 # To add another difference: a row, and `Rules.has("its name")` where it matters. If it
@@ -507,8 +502,7 @@ MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 class RpcError(Exception):
     """An error response: raise it in a handler to send it.
 
-    `code`: an integer outside -32768 to -32000, or one of ERRORS. `data`: any JSON
-    value.
+    `code`: an integer outside -32768 to -32000, or one of ERRORS. `data`: JSON.
     """
 
     def __init__(self, code: int, message: str = "", data: Any = None) -> None:
@@ -548,7 +542,6 @@ class AskError(Exception):
 
 
 def invalid(problem: str, data: Any = None) -> RpcError:
-    """Make the error for wrong params."""
     return RpcError(INVALID_PARAMS, f"Invalid params: {problem}", data)
 
 
@@ -786,8 +779,7 @@ def tracer() -> Func:
     """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. Of `headers`, only Mcp-* are recorded, and never the id of a session.
-    The first record describes this run. Without MCP_TRACE, trace() does nothing.
+    client's port. The id of a session is a credential, and not recorded.
     """
     path = os.getenv("MCP_TRACE", "")
     if not path:
@@ -856,7 +848,7 @@ def attempt(work: Func) -> None:
 
 # ---- threads: all are daemons, so that none delays the exit after run() has returned
 def spawn(name: str, work: Func, owner: Any = None) -> bool:
-    """Start a thread, for join_threads(owner); False if none can be started."""
+    """Start a thread; False: none can be started."""
     thread: Any = threading.Thread(target=work, name=name, daemon=True)
     thread.owner = owner
     try:
@@ -867,7 +859,7 @@ def spawn(name: str, work: Func, owner: Any = None) -> bool:
 
 
 def run_aside(name: str, work: Func, owner: Any = None) -> None:
-    """Do work on a thread of its own, or here if none can be started."""
+    """Do work on a thread, or here if none can be started."""
     if not spawn(name, work, owner):
         with suppress(BaseException):  # the caller goes on
             work()
@@ -884,17 +876,15 @@ def join_threads(owner: Any, seconds: float) -> None:
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    `run=` gets run_next(), which that thread must call once for each time: it is
-    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
+    `run=` gets a function, which that thread must call: it is `jobs.put` of a queue,
+    `loop.call_soon_threadsafe`, a timer of a user interface.
 
         put         the value of `run=`; None: functions are called at once, here
-        _waiting    functions that have not begun, each with the Future of its outcome
         _threads    the threads that run a function now
     """
 
     def __init__(self, put: Func | None) -> None:
         self.put = put
-        self._waiting: deque[Any] = deque()
         self._threads: dict[int, None] = {}
 
     def call(self, ctx: Context, function: Func) -> Any:
@@ -907,11 +897,24 @@ class RunHook:
         from concurrent.futures import Future
 
         outcome: Future[Any] = Future()
-        waiting = outcome, partial(copy_context().run, function)
-        self._waiting.append(waiting)
+        work: Func = partial(copy_context().run, function)
+
+        def run() -> None:
+            if outcome.done() or not outcome.set_running_or_notify_cancel():
+                return
+            self._threads[threading.get_ident()] = None
+            try:
+                outcome.set_result(work())
+            except BaseException as problem:  # raised again on the request's thread
+                outcome.set_exception(problem)
+                if isinstance(problem, KeyboardInterrupt):
+                    raise  # it concerns this thread, too
+            finally:
+                del self._threads[threading.get_ident()]
+
         ctx._wake_with(outcome.cancel)
         try:
-            self.put(self.run_next)
+            self.put(run)
             while not outcome.done():
                 with suppress(Exception):  # it is late, or cancelled
                     outcome.exception(RUN_SECONDS)
@@ -923,24 +926,7 @@ class RunHook:
                     )
             return outcome.result()
         finally:
-            with suppress(ValueError):  # it has begun
-                self._waiting.remove(waiting)
-
-    def run_next(self) -> None:
-        """Run the function that has waited longest, if any."""
-        with suppress(IndexError):
-            outcome, function = self._waiting.popleft()
-            if not outcome.set_running_or_notify_cancel():
-                return
-            self._threads[threading.get_ident()] = None
-            try:
-                outcome.set_result(function())
-            except BaseException as problem:  # raised again on the request's thread
-                outcome.set_exception(problem)
-                if isinstance(problem, KeyboardInterrupt):
-                    raise  # it concerns this thread, too
-            finally:
-                del self._threads[threading.get_ident()]
+            work = drop  # a queue may keep run() for long
 
 
 # ---- the command line of a server; unknown options are the program's own
@@ -999,9 +985,9 @@ _forking = threading.local()  # .mask: the signals that this thread had blocked
 def signals(react: Func) -> Iterator[None]:
     """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
 
-    react(number) must only set flags. A second signal within LEAVE_SECONDS is ignored:
-    hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
-    signal ends the process, unless `react` returns True.
+    react(number) must only set flags. A second signal within LEAVE_SECONDS is ignored,
+    because hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that.
+    A later signal ends the process, unless `react` returns True.
     """
     import signal
 
@@ -1021,7 +1007,7 @@ def signals(react: Func) -> Iterator[None]:
             signal.raise_signal(number)
 
     prepare_forks()
-    # Only the main thread may set handlers. An author's own are left alone.
+    # Only the main thread may set handlers.
     is_main = threading.current_thread() is threading.main_thread()
     sets = is_main and not _replaced
     if sets:
@@ -1037,7 +1023,6 @@ def signals(react: Func) -> Iterator[None]:
 
 
 def put_back_handlers() -> None:
-    """Set the author's signal handlers again."""
     import signal
 
     with suppress(ValueError):  # PyPy, in the child of another thread
@@ -1076,8 +1061,8 @@ def guard_stdio() -> list[int]:
     """Move descriptors 0 and 1 away, for good; return the new ones.
 
     Only messages may reach stdout: print(), C libraries and child processes find the
-    null device and stderr instead, even after serve_stdio(), when a thread that was
-    abandoned may still print.
+    null device and stderr instead, even after serve_stdio(), when an abandoned thread
+    may still print.
     """
     if _guarded:
         return _guarded
@@ -1106,7 +1091,7 @@ def guard_stdio() -> list[int]:
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
 # must be at least 0"; a valid value has none. flaw() is these as one text, or None.
-# Nothing else here is needed elsewhere, nor about MCP: skip on first reading.
+# The rest is not needed elsewhere, nor about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
 # unknown keywords never make a value invalid. A schema that cannot be checked is
@@ -1114,8 +1099,7 @@ def guard_stdio() -> list[int]:
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
 # returns its errors, each as ": reason"; the checks of members and items prepend the
-# location: "/n: must be at least 0". A value that breaks one keyword is not checked
-# against the next.
+# location: "/n: must be at least 0".
 #
 # To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
 # keyword: a row in _RULES, and a method of Schema that makes its check.
@@ -1241,8 +1225,8 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too, such as a Decimal. A model is checked by
-    `convert` alone; its `for_results` makes the schema of results.
+    Limits hold for the converted value, too, such as a Decimal. The schema of a model
+    has `for_results`, which returns its schema for results; `convert` alone checks it.
     """
 
     def __init__(
@@ -1271,8 +1255,8 @@ def _is_titled_choice(schema: Any) -> bool:
 def _closest(branches: list[Errors]) -> Errors:
     """Return the errors of the branch of a union that is meant; (): it is not clear.
 
-    It has the value's type, then its constants, such as {"kind": "cat"}, then the
-    fewest errors.
+    It has the value's type, if any has; then the value's constants, such as {"kind":
+    "cat"}; then the fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1282,6 +1266,7 @@ def _closest(branches: list[Errors]) -> Errors:
         return first
     if not first[0].startswith(_WRONG_TYPE):
         return ()
+    # None has the value's type, so all types are listed.
     types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
     return [f"{_WRONG_TYPE}{' or '.join(dict(types))}, found {types[0][1]}"]
 
@@ -1317,8 +1302,6 @@ class Schema:
             found = self._check(value)
         except RecursionError:
             found = [": must not be nested so deeply"]
-        if not found:
-            return []
         return ["/" * error.startswith(":") + error for error in found[:MAX_ERRORS]]
 
     def flaw(self, value: Any) -> str | None:
@@ -1593,12 +1576,12 @@ class Signature:
             elif hasattr(function, "__wrapped__"):
                 shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
-            elif hasattr(function, "__code__"):
+            elif hasattr(function, "__code__") or not isinstance(
+                getattr(function, "__call__", None), types.MethodType
+            ):
                 break
-            elif isinstance(getattr(function, "__call__", None), types.MethodType):
+            else:  # an object with a method __call__
                 function = function.__call__
-            else:
-                break
 
         self._function = function
         code = getattr(function, "__code__", None)
@@ -1621,8 +1604,10 @@ class Signature:
         self.defaults.update(function.__kwdefaults__ or {})
 
     def hints(self, strict: bool) -> Message:
-        """Return the hints by name. If one is invalid: TypeError, or only ctx."""
-        # Before 3.11, Python turns `= None` of a function into an Optional.
+        """Return the hints by name. If one is invalid: TypeError if `strict`, else only
+        that of ctx."""
+        # For a function, Python before 3.11 makes the hint of `x: int = None` Optional;
+        # not for this, whose `__wrapped__` has the function's names.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
         )
@@ -1831,7 +1816,8 @@ _TEXT = {"type": "string"}
 
 
 def _may_be_content(schema: Message) -> bool:
-    """Tell whether a result's schema only says text, object, null, or a list."""
+    """Tell whether a result's schema only says text, object, null, or a list, which may
+    turn out to be content: see section 6."""
     if schema.keys() == {"anyOf"}:
         return all(map(_may_be_content, schema["anyOf"]))
     if schema.keys() == {"type", "items"}:
@@ -2144,7 +2130,7 @@ class Entry:
     """A registered function: its schemas, its description, and how to call it.
 
     With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
-    none. An entry never changes, so any thread may call it.
+    none. Any thread may call an entry.
 
         parameters               the names that clients pass
         context                  the parameter that takes the Context, or ""
@@ -2224,7 +2210,7 @@ class Entry:
         room = MAX_VALUES  # for all texts together
         for _ in range(10):  # times MAX_ERRORS texts
             decoded = {}
-            for error in errors:
+            for error in errors:  # such as "/n: must be of type integer, found '5'"
                 name = error.split(_WRONG_TYPE)[0][1:]
                 value = values.get(name)
                 if isinstance(value, str) and room > 0:
@@ -2348,7 +2334,7 @@ def shape_of(names: str, required: str = "") -> Schema:
 
 
 class Result(dict[str, Any]):
-    """The result of a modern tool, as an extension defines it; sent unchanged."""
+    """The result of a modern tool, as an extension defines it."""
 
 
 def text(value: str, **members: Any) -> Message:
@@ -2362,7 +2348,7 @@ def image(data: bytes, mime_type: str, **members: Any) -> Message:
 
 
 def audio(data: bytes, mime_type: str, **members: Any) -> Message:
-    """Make audio content; in 2024-11-05 it is sent as an embedded resource."""
+    """Make audio content; 2024-11-05 gets it as an embedded resource."""
     return {"type": "audio", "data": to_base64(data), "mimeType": mime_type, **members}
 
 
@@ -2470,7 +2456,7 @@ def tool_result(entry: Entry, value: Any) -> Message:
 
 # The kinds of objects behind members, for `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
-_KINDS.update(contents="contents", content="content", resource="contents")
+_KINDS.update(content="content", contents="contents", resource="contents")
 _KINDS.update(messages="message", annotations="annotations")
 
 
@@ -2558,7 +2544,8 @@ def compile_template(uri: str) -> re.Pattern[str]:
         _, earlier, between = before.rpartition("}")
         one = "." if found[1] else "[^/?#]"
         if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
-            # In "{name}.{ext}", ext has no dot: ([^/]+)\.([^/]+) would be slow.
+            # It lacks the text since the last variable: in "{name}.{ext}", ext has no
+            # dot. ([^/]+)\.([^/]+) would be slow.
             one = f"(?:(?!{between}){one})"
         return f"(?P<{found[2]}>{one}+)"
 
@@ -2585,7 +2572,7 @@ def uri_key(uri: Any) -> str:
 class Registry:
     """The functions that a server offers.
 
-    Tools may come and go: register them, or delete them from the dicts, then call
+    To add or remove some later, register them, or delete them from the dicts, then call
     Server.changed(). Only one thread at a time may do so.
 
         tools, resources, templates, prompts    by name or URI
@@ -2605,7 +2592,7 @@ class Registry:
         self.methods: Entries = {}
         self.mirrored: dict[str, str] = {}
         self.extensions: dict[str, Message] = {}
-        self.declared = {"", "logging"}
+        self.declared = {"", "logging"}  # "": of methods that need none
 
     def entries(self, kind: str) -> Entries:
         """Return a table: "tools", "resources", "templates" or "prompts"."""
@@ -2866,7 +2853,7 @@ class Registry:
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
 # A legacy handler waits for answers (section 11). A modern server cannot send requests:
-# an exception stops a handler, and its questions are the result. The client sends the
+# an exception stops the handler, and its questions are the result. The client sends the
 # request again, with the answers; the handler runs again from its first line, and finds
 # them. Hence the rules for handlers:
 #
@@ -2875,9 +2862,9 @@ class Registry:
 #     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*, which it
-# can read but not change: it expires, and is signed together with the request and the
-# *principal*, the caller (basic/patterns/mrtr §Server Requirements). A tool that calls
+# The client keeps the answers so far, as *request state*, which it can read but not
+# change: it expires, and is signed together with the request and the *principal*, the
+# caller (basic/patterns/mrtr §Server Requirements). A tool that calls
 # `ctx.elicit("Which branch?", branch=str)` has this conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
@@ -2999,7 +2986,7 @@ class InputRequired(BaseException):
 
 def as_asked(seen: Rules, question: Message) -> Message:
     """Return a question as a revision has it."""
-    if not seen.hidden or "params" not in question:
+    if "params" not in question:
         return question
     kind = METHODS[question["method"]].capability
     return {**question, "params": downgrade(seen, kind, question["params"])}
@@ -3032,7 +3019,6 @@ class Questions:
         self.unawaited = 0
 
     def add(self, questions: Message) -> None:
-        """Note that these are asked."""
         if self.digests.keys() & questions.keys():
             raise ValueError(
                 "the same question was asked twice: give each its own key="
@@ -3286,7 +3272,6 @@ class Context:
         return take(self._obtain(questions))
 
     def _check_declared(self, question: Message) -> None:
-        """Check that the client declared what a question needs."""
         method = question["method"]
         name = METHODS[method].capability
         params = question.get("params", {})
@@ -3533,7 +3518,7 @@ class Context:
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client hangs up              -       yes            no: it may resume a stream
-#     end of input, DELETE             later   -              no: handlers may finish
+#     end of input, DELETE             at end  -              no: handlers may finish
 #
 # A cancellation wakes coroutines, questions and subscriptions, and calls on_cancel()
 # functions. Other handlers can only be asked to stop: Python cannot end a thread.
@@ -3543,15 +3528,15 @@ class Peer:
     """The other end of a pipe, a session or one POST.
 
         send        takes messages that belong to no request
-        ordered     messages arrive in order
+        ordered     true on stdio: `cancelled` announces the end of a subscription
         running     requests that have not ended, by id
         closed      true once the client has left
         session     [legacy] the Session, once `initialize` has opened one
         null_ids    [legacy] true if errors without an id say `"id": null`
-        questions   [legacy] our open questions to the client, by id, each with the
-                    Future of its answer
+        questions   [legacy] our open questions to the client, by id: each a pair of
+                    the question and the Future of its answer
 
-    `running` and `questions` need no lock: use single operations, or a copy. Any thread
+    `running` and `questions` have no lock: use single operations, or a copy. Any thread
     may call any method.
     """
 
@@ -3569,8 +3554,8 @@ class Peer:
         """Compare a modern request with its transport's headers."""
 
     def push(self, message: Message, send: Send) -> None:
-        """Send a message outside of any request. A transport overrides this if it might
-        wait for the client."""
+        """Send a change, through `send`. A transport overrides this if `send` might wait
+        for the client."""
         try:
             send(message)
         except Exception as problem:  # the other clients are still told
@@ -3601,7 +3586,6 @@ class Peer:
             self.session.ready = True
 
     def cancel_all(self) -> None:
-        """Cancel all requests that run."""
         for ctx in list(self.running.values()):
             ctx._cancel()
 
@@ -3618,13 +3602,10 @@ class Peer:
 
 
 # ======== 9. The server ===============================================================
-# The whole server is `handle(message, send)`: a message comes in, messages go out. It
-# knows nothing of sockets and files, and only these threads:
-#
-#     a `def` handler          the thread of the request, or that of `run=`
-#     an `async def` handler   the event loop; the thread of the request waits for it
-#
-# Each message is served in a copy of the context (contextvars) of run()'s caller.
+# The whole server is `handle(message, send)`: a message comes in, messages go out. A
+# `def` handler runs on the thread of the request, or that of `run=`; an `async def`
+# handler on the event loop, while the thread of the request waits for it. Transports
+# serve each message in a copy of the context (contextvars) of run()'s caller.
 
 
 class Server(Registry):
@@ -3639,10 +3620,9 @@ class Server(Registry):
     clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
     def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
     ("private", "public") are caching hints. `show_errors`: the model gets the text of a
-    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons. To
-    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
-    call changed(). `on_watch` is called with the URI and the Context of each
-    subscription to a resource; it raises an exception to refuse one.
+    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons.
+    `on_watch` is called with the URI and the Context of each subscription to a
+    resource; it raises an exception to refuse one.
 
         listeners      subscriptions, and sessions, that are told of changes
         _loop          the event loop; None: no coroutine has run
@@ -3695,7 +3675,7 @@ class Server(Registry):
         self._stops = False
 
     def offered(self, kind: str, ctx: Context) -> Entries:
-        """Return the entries of a kind that a caller may see; the kind as in entries().
+        """Return the entries that a caller may see; the kind as in entries().
 
         Override it to hide entries from `ctx.principal`.
         """
@@ -3757,7 +3737,6 @@ class Server(Registry):
         return result
 
     def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
-        """Run a coroutine on the event loop, and wait for its result."""
         import asyncio
 
         with self._lock:
@@ -4111,7 +4090,7 @@ class Subscription:
                 del ctx.server.listeners[self]
                 raise
             ctx._subscription = self
-        # Free memory: the subscription may last a long time.
+        # Free memory.
         self._granted = {}
         ctx.params = {}
         ctx.meta = {}
@@ -4239,9 +4218,9 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps its contents
-# under the keys of a modern `_meta`. LegacyContext differs from Context in how the
-# client is known (_admit), and how it is asked (_obtain). A session on the wire:
+# A legacy client opens a session with `initialize`, whose contents the session keeps,
+# under the keys of a modern `_meta`. A LegacyContext knows its client by the session
+# (_admit), and asks it with requests (_obtain). A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
