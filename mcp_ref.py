@@ -817,7 +817,7 @@ def tracer() -> Func:
     return trace
 
 
-# Files whose frames log_failure() leaves out: this one, asyncio and concurrent.
+# Files whose frames log_failure() leaves out.
 _OURS = rf"{re.escape(__file__)}|.*[/\\](asyncio|concurrent)[/\\].*"
 
 
@@ -973,6 +973,13 @@ def running_loop() -> Any:
     """Return the asyncio event loop that runs on this thread, if any."""
     asyncio = sys.modules.get("asyncio")
     return asyncio and asyncio._get_running_loop()
+
+
+def refuse_loop() -> None:
+    if running_loop():
+        raise RuntimeError(
+            "run() would block the event loop: await asyncio.to_thread(server.run)"
+        )
 
 
 # ---- signals, forks, and the descriptors 0 and 1
@@ -1297,7 +1304,7 @@ class Schema:
             raise ValueError(f"malformed schema: {problem}")
 
     def errors(self, value: Any) -> list[str]:
-        """List the errors of a value, such as "/items/3/price: must be at least 0"."""
+        """List up to MAX_ERRORS errors of a value."""
         try:
             found = self._check(value)
         except RecursionError:
@@ -1738,7 +1745,7 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
     return TypedSchema(json.loads(row.schema), convert), convert
 
 
-def _kinds(schema: Message) -> set[str]:
+def _types_of(schema: Message) -> set[str]:
     """Return those types in _LIMITS that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
@@ -1816,8 +1823,7 @@ _TEXT = {"type": "string"}
 
 
 def _may_be_content(schema: Message) -> bool:
-    """Tell whether a result's schema only says text, object, null, or a list, which may
-    turn out to be content: see section 6."""
+    """Tell whether a schema only says text, object, null, or a list: see section 6."""
     if schema.keys() == {"anyOf"}:
         return all(map(_may_be_content, schema["anyOf"]))
     if schema.keys() == {"type", "items"}:
@@ -1842,7 +1848,7 @@ def _read_hint(hint: Any) -> Reader:
     if kind is Union or type(hint).__name__ == "UnionType":
         return _any_of([_read_hint(arg) for arg in args])
     if getattr(kind, "__module__", "") == "collections.abc":
-        # A Sequence, for example, becomes a list, and a Mapping a dict.
+        # A Sequence becomes a list, a Mapping a dict.
         fitting = [one for one in (list, dict, set) if issubclass(one, kind)]
         kind = [*fitting, kind][0]
     if kind is dict and args[:1] in ((), (str,), (Any,)):
@@ -1874,7 +1880,6 @@ def _read_hint(hint: Any) -> Reader:
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Read Annotated: a string describes, a dict adds keywords."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
     if any(_package(type(note)) in _PYDANTIC for note in notes):
@@ -1885,7 +1890,7 @@ def _read_annotated(hint: Any) -> Reader:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
-            kinds = _kinds(schema)
+            kinds = _types_of(schema)
             for name in note.keys() & _LIMITS:
                 if _LIMITS[name][0] not in kinds:
                     raise TypeError(f"{name} cannot limit {inner}")
@@ -2669,23 +2674,20 @@ class Registry:
         mime_type: str | None = None,
         ttl_ms: int | None = None,
         cache_scope: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: Message | None = None,
         **members: Any,
     ) -> Callable[[F], F]:
         """Register a function as a resource, or as a template: "notes://{id}".
 
         The function returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"}, a
         list of such dicts, or any other value, which is sent as JSON. `{id}` stands for
-        one path segment, `{+path}` for several. `members` are icons, _meta and size.
+        one path segment, `{+path}` for several. `members`: title, description,
+        annotations, icons, _meta, size.
 
         The client gets the text of NotFound, and any RpcError as it is. Other
         exceptions are only logged.
         """
         pattern = compile_template(uri)
-        members.update(title=title, description=description, mimeType=mime_type)
-        members["annotations"] = annotations
+        members["mimeType"] = mime_type
         cache_hints = checked(
             {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
         )
@@ -2716,21 +2718,14 @@ class Registry:
     def prompt(self, function: F, **options: Any) -> F: ...
 
     @overload
-    def prompt(
-        self,
-        *,
-        name: str = "",
-        title: str | None = None,
-        description: str | None = None,
-        **members: Any,
-    ) -> Callable[[F], F]: ...
+    def prompt(self, *, name: str = "", **members: Any) -> Callable[[F], F]: ...
 
     def prompt(self, function: Any = None, *, name: str = "", **members: Any) -> Any:
         """Register a function as a prompt; its parameters become its arguments.
 
         Clients send strings: "5" is converted for an int. The function returns text or
-        content (from the user), {"role", "content"}, or a list of these. Exceptions:
-        see resource().
+        content (from the user), {"role", "content"}, or a list of these. `members`:
+        title, description, icons, _meta. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
@@ -3004,12 +2999,10 @@ def keep_objects(result: Message) -> None:
 class Questions:
     """The questions of one run of a handler, and the answers so far.
 
-        digests      of the questions, by key
-        answers      by the digest of the question, or by key: see restore()
-        missing      the questions without a usable answer, by key
-        unawaited    number of questions that a coroutine has yet to await
-
-    A session uses only `digests` and `unawaited`.
+    digests      of the questions, by key
+    answers      by the digest of the question, or by key: see restore()
+    missing      the questions without a usable answer, by key
+    unawaited    number of questions that a coroutine has yet to await
     """
 
     def __init__(self) -> None:
@@ -3511,9 +3504,8 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and
-# of each modern POST until it is answered. These events cancel a request
-# (basic/patterns/cancellation §Transport-Specific Cancellation):
+# These events cancel a request (basic/patterns/cancellation §Transport-Specific
+# Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
@@ -3525,7 +3517,7 @@ class Context:
 
 
 class Peer:
-    """The other end of a pipe, a session or one POST.
+    """The other end of a pipe, of a legacy session, or of one modern POST.
 
         send        takes messages that belong to no request
         ordered     true on stdio: `cancelled` announces the end of a subscription
@@ -3816,9 +3808,10 @@ class Server(Registry):
         them. `options` are those of Endpoint. Returns when the client has left, after
         SIGINT or SIGTERM, or after stop().
         """
-        self._refuse_loop("run")
+        refuse_loop()
         if isinstance(arguments, str):
             raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
+        # Without part II, no option has an effect.
         for name in options.keys() - globals().get("OPTIONS", options):
             raise TypeError(
                 f"run() has no option {name}=: run() serves on stdio,"
@@ -3837,17 +3830,10 @@ class Server(Registry):
                 "--http needs part II of mcp_ref.py, which this copy lacks"
             )
 
-    def _refuse_loop(self, name: str) -> None:
-        if running_loop():
-            raise RuntimeError(
-                f"{name}() would block the event loop: await"
-                " asyncio.to_thread(server.run)"
-            )
-
     def stop(self) -> None:
         """End run(), or the next one, as a signal does; any thread or signal handler
         may call this."""
-        self._stops = True
+        self._stops = True  # for the next one, if none is in progress
         for end in list(self._endings):
             self._stops = False
             end()
@@ -3857,7 +3843,7 @@ class Server(Registry):
         """Have stop() call `end` while the body runs; `end` must take no lock."""
         self._endings.append(end)
         try:
-            # The opposite order of that in stop(), so that none is lost.
+            # First append, then check: stop() does the opposite.
             if self._stops:
                 self._stops = False
                 end()
@@ -3868,7 +3854,7 @@ class Server(Registry):
     def run_here(self, arguments: list[str] | None = None, **options: Any) -> None:
         """Serve as run() does, on another thread, and call `def` handlers on this one,
         for an application whose data only one thread may touch."""
-        self._refuse_loop("run_here")
+        refuse_loop()
         if self.hook.put:
             raise TypeError("run_here() calls handlers here: leave run= out")
         from concurrent.futures import ThreadPoolExecutor
@@ -3920,7 +3906,7 @@ def serve_list(server: Server, ctx: Context) -> Message:
     {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
     index of the page's first item, as text.
     """
-    kind = ctx.method.split("/")[-2]
+    kind = ctx.method.split("/")[-2]  # "templates" of "resources/templates/list"
     entries = list(server.offered(kind, ctx).values())
     size = server.page_size or len(entries) or 1
     cursor = ctx.params.get("cursor") or "0"
@@ -3946,8 +3932,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     """Call a tool: server/tools §Calling Tools, §Error Handling.
 
     params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
-    `structuredContent` or `isError`. Wrong arguments are reported to the model, an
-    unknown name to the client.
+    `structuredContent` or `isError`.
     """
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
@@ -3970,7 +3955,7 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
     """Fill in a prompt: server/prompts §Getting a Prompt, §PromptMessage.
 
     params: {"name": ..., "arguments": {name: text}}; result: {"messages": [{"role":
-    "user" or "assistant", "content": {...}}]}. Arguments are strings on the wire.
+    "user" or "assistant", "content": {...}}]}.
     """
     entry = find_entry(ctx, "prompt", ctx.params["name"])
     arguments = entry.parse(ctx.params.get("arguments") or {})
@@ -4039,8 +4024,7 @@ class Subscription:
         uris        uri_key() of each URI that it watches
         _granted    the filter to be acknowledged, until begin() has sent it
 
-    It is one of `server.listeners` from begin() to end(), which any thread may call. A
-    Session (section 11) is the other kind.
+    It is one of `server.listeners` from begin() to end(), which any thread may call.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -4078,7 +4062,7 @@ class Subscription:
 
     def begin(self) -> None:
         ctx = self.ctx
-        # Listen first, or a change would be lost. The acknowledgement is sent first.
+        # Listen first, or a change would be lost; `_sending` delays its message.
         with ctx._sending:
             ctx.server.listeners[self] = None
             try:
@@ -4183,7 +4167,7 @@ def subscribe_resource(server: Server, ctx: Any) -> Message:
     uri = ctx.params["uri"]
     watched = ctx.peer.session.uris
     key = uri_key(uri)
-    if "resources/read" not in server.methods:
+    if "resources/read" not in server.methods:  # an extension has its own
         find_resource(ctx, uri)
     if len(watched) >= MAX_URIS and key not in watched:
         raise invalid(f"uri: a session watches at most {MAX_URIS}")
@@ -4290,8 +4274,7 @@ class Session:
             self.peer.push(message, self.peer.send)
 
 
-# ---- open questions are in peer.questions, each with a Future of its answer or of an
-# AskError. A thread that takes a question out must set its result.
+# ---- open questions: a thread that takes one out of peer.questions must set its Future
 def take_response(peer: Peer, response: Message) -> None:
     """Pass a response to its question; ignore one that has none."""
     taken = peer.questions.pop(response["id"], None)
@@ -4417,7 +4400,7 @@ class LegacyContext(Context):
                     self.notify("notifications/cancelled", {"requestId": ident})
 
 
-# ---- batches: one revision allows arrays of messages
+# ---- batches
 def serve_batch(
     server: Server,
     batch: list[Any],
@@ -4533,8 +4516,8 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(). A signal handler may call this, because it waits for no lock, as
-        an Event's set() might."""
+        """End serve(). A signal handler may call this: unlike an Event's set(), it waits
+        for no lock."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
         with suppress(RuntimeError):  # released before
             self._serving.release()
@@ -4611,7 +4594,7 @@ class Pipe(Peer):
                 self._has_deputy = False
                 if handler is None:
                     return
-                self._handler = None
+                self._handler = None  # tells _run() that it is not the reader
                 self._slow += 1
             return self._read()
 
@@ -5123,7 +5106,7 @@ class Answer:
             self.ended = True
         finally:
             self.lock.release()
-        self.exchange.hang_up()  # its thread may be busy for long
+        self.exchange.hang_up()  # its thread may be busy for a long time
         self._lose_client()
 
     def _has_left(self) -> bool:
@@ -5493,14 +5476,11 @@ class Endpoint:
 
 
 # ======== 14. Sessions over HTTP, resumable streams, HTTP+SSE =========================
-# The answer to `initialize` has a session id, which the client repeats in a header; 404
-# means only that this session is gone. Events are numbered and kept for a while: a
-# client that lost its connection names the last event it saw in a GET, and gets the
-# rest of that stream. Another GET gets messages that belong to no request; in HTTP+SSE,
-# the transport of 2024-11-05, all messages.
-#
-# An event's id is the name of its outbox and its number. The life of a call whose
-# connection breaks:
+# The answer to `initialize` has a session id, which the client repeats in a header; to a
+# request with this header, 404 means that the session is gone. A GET gets messages that
+# belong to no request; in HTTP+SSE, the transport of 2024-11-05, all messages. A GET
+# that names an event gets the rest of that event's stream. An event's id is the name of
+# its outbox and its number. The life of a call whose connection breaks:
 #
 #     POST tools/call               an Answer with an Outbox; events 1, 2 are written
 #     the connection breaks         mcp-check detaches the Answer; the handler goes on,
@@ -5559,8 +5539,8 @@ class HttpSession(Peer):
             raise AskError("too many questions wait")
 
     def settle(self) -> None:
-        """End the session if its client has missed something; it then gets 404. End
-        its own stream if the session has ended, and no answer can follow."""
+        """End the session if its client has missed something: it then gets 404. End its
+        own stream if the session has ended, and no answer can follow."""
         if self.own.ended and not self.closed:
             self.close()
         elif self.closed and not self.running:
@@ -5820,8 +5800,8 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 # ======== 15. serve_http: the endpoint on sockets =====================================
 # Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
 # reads requests and calls Endpoint.serve() with a SocketExchange of each. A request is
-# refused, and its connection closed, if it is malformed in any way: some program on its
-# way might take it for two (RFC 9112 §11.2).
+# refused, and its connection closed, if it is malformed in any way: a proxy might take
+# it for two (RFC 9112 §11.2).
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
