@@ -167,18 +167,12 @@ Send = Callable[[Any], None]  # sends one message
 #         "resultType": "complete", "content": [{"type": "text", "text": "3"}],
 #         "structuredContent": {"result": 3}, "_meta": {...}}}
 #
-# The thread that reads a request also runs its handler: a new thread for each call
-# would take three to six times the processor time. If a handler is slow, nobody waits
-# for it. On stdio another thread reads on (section 12 shows how); over HTTP each
-# connection has its own thread.
-#
-# One thread at a time writes to a client, under a lock.
+# The thread that reads a request also runs its handler. If the handler is slow, nobody
+# waits for it: on stdio another thread reads on (section 12); over HTTP each connection
+# has its own thread. One thread at a time writes to a client, under a lock.
 
 
 # ======== Part I: a server on stdio ===================================================
-# Sections 1 to 4 know nothing of servers. Sections 5 and 6 turn an author's functions
-# into definitions and results. Sections 7 to 12 follow a message: the request, the peer
-# that sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
 # Every difference between two revisions is a row of a table; other code names no date.
@@ -486,10 +480,10 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
 # \u escapes: so no code page matters, and no reader takes U+2028 for a line end.
 #
-# Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
-# and sixty in memory), depth, and the length of its id. Input that is not JSON is
-# refused with -32700; JSON that is not a message, with -32600. Errors are exceptions. An
-# RpcError is sent as it is; section 7 says what the others become.
+# Every incoming message has limits: bytes, values, depth, and the length of its id.
+# Input that is not JSON is refused with -32700; JSON that is not a message, with -32600.
+# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
+# become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -550,7 +544,7 @@ def without_none(**members: Any) -> Message:
 
 
 def drop(message: Any) -> None:
-    """Discard a message."""
+    pass
 
 
 # ---- bytes
@@ -757,7 +751,6 @@ def log(entry: str) -> None:
 
 
 def _log(entry: str) -> None:
-    """Log an entry; raise nothing."""
     with suppress(Exception):  # an author's own log() may raise
         log(entry)
 
@@ -859,7 +852,6 @@ def spawn(name: str, work: Func, owner: Any = None) -> bool:
 
 
 def run_aside(name: str, work: Func, owner: Any = None) -> None:
-    """Do work on a thread, or here if none can be started."""
     if not spawn(name, work, owner):
         with suppress(BaseException):  # the caller goes on
             work()
@@ -1255,10 +1247,6 @@ _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
 
 
-def _is_titled_choice(schema: Any) -> bool:
-    return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
-
-
 def _closest(branches: list[Errors]) -> Errors:
     """Return the errors of the branch of a union that is meant; (): it is not clear.
 
@@ -1458,7 +1446,10 @@ class Schema:
         """Check that `wanted` of these schemas match; `enough` matches end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
-        choices = [part["const"] for part in parts if _is_titled_choice(part)]
+        choices = []
+        for part in parts:
+            if isinstance(part, dict) and part.keys() - {"title"} == {"const"}:
+                choices.append(part["const"])
         if wanted and len({*map(_key, choices)}) == len(parts):
             return self._choice(choices)  # one look-up
 
@@ -1508,6 +1499,7 @@ _RULES: dict[str, Func] = {
 # `output`, a Schema or None; `wrapped`: a result goes under "result". fit() checks
 # arguments, parse() texts, invoke() converts and calls; `stays`: here, in spite of
 # `run=`. schema_of(), form_of(), read_field() and to_json(): hints, forms, results.
+# log_refusals() logs what some hosts refuse in a tool.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
 # type that the function expects. For example, the hints of
@@ -2083,6 +2075,30 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     raise TypeError(f"{where}: {value!r:.80} has no JSON form; {remedy}")
 
 
+def log_refusals(definition: Message) -> None:
+    """Log what hosts refuse, although the specification allows it."""
+    tool = definition["name"]
+    schema = definition["inputSchema"]
+    names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
+    refused = []
+    for name in names:
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
+    for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
+        refused.append(f"{keyword} at the root of a schema")
+    nodes: list[Message] = []
+    json.loads(json.dumps(schema), object_hook=nodes.append)
+    for node in nodes:
+        choices = node.get("enum")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, int) or choice == "":
+                refused.append(f"the choice {choice!r} (a text, not empty)")
+    if len(definition.get("description", "")) > 1024:
+        refused.append("descriptions longer than 1,024 characters")
+    if refused:
+        _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
+
+
 # ---- forms
 def read_field(field: Any) -> tuple[Message, Converter, bool]:
     """Read a form's field: its schema, its converter, and whether it is required.
@@ -2514,30 +2530,6 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
     return given
 
 
-def log_refusals(definition: Message) -> None:
-    """Log what some hosts refuse in a tool, although the specification allows it."""
-    tool = definition["name"]
-    schema = definition["inputSchema"]
-    names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
-    refused = []
-    for name in names:
-        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
-            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
-    for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
-        refused.append(f"{keyword} at the root of a schema")
-    nodes: list[Message] = []
-    json.loads(json.dumps(schema), object_hook=nodes.append)
-    for node in nodes:
-        choices = node.get("enum")
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, int) or choice == "":
-                refused.append(f"the choice {choice!r} (a text, not empty)")
-    if len(definition.get("description", "")) > 1024:
-        refused.append("descriptions longer than 1,024 characters")
-    if refused:
-        _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
-
-
 def compile_template(uri: str) -> re.Pattern[str]:
     """Return a pattern that matches the URIs of a template, or a plain URI.
 
@@ -2614,9 +2606,6 @@ class Registry:
         self,
         *,
         name: str = "",
-        title: str | None = None,
-        description: str | None = None,
-        annotations: Message | None = None,
         input_schema: Message | None = None,
         output_schema: Message | None = None,
         run: None = ...,
@@ -2635,11 +2624,11 @@ class Registry:
     ) -> Func:
         """Register a function as a tool.
 
-        Its hints become schemas (see schema_of()), its docstring the description. Lists
-        show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta). The function returns text, content (see image()), a
-        list with content in it, a complete result, or any other value, which is sent as
-        JSON. `run=None` keeps it off the thread of the server's `run=`.
+        Its hints become schemas (see schema_of()), its docstring the description.
+        `members`: title, description, annotations, icons, _meta (server/tools §Tool).
+        The function returns text, content (see image()), a list with content in it, a
+        complete result, or any other value, which is sent as JSON. `run=None` keeps it
+        off the thread of the server's `run=`.
 
         The model gets the text of an exception; the log a traceback, except of a
         ToolError. The client gets an RpcError as it is.
@@ -3864,8 +3853,8 @@ class Server(Registry):
         self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
-                run = partial(copy_context().run, self.run)
-                serving = pool.submit(run, arguments, **options)
+                run = copy_context().run
+                serving = pool.submit(run, self.run, arguments, **options)
                 try:
                     while not serving.done():
                         # In some applications no signal interrupts a longer wait.
@@ -4263,7 +4252,6 @@ class Session:
         self.uris: set[str] = set()
 
     def open(self) -> None:
-        """Become the session of the peer."""
         self.peer.session = self
         self.peer.null_ids = self.rules.has("null id in errors")
 
@@ -4663,7 +4651,6 @@ def serve_stdio(server: Server) -> None:
 
 
 # ======== Part II: the same over HTTP =================================================
-# Sections 13 and 14 have the rules of HTTP, for any HTTP server; section 15 is one.
 # HTTP adds two problems: strangers, who may send anything as slowly as they like, and
 # connections, which break while a handler runs.
 
@@ -4678,9 +4665,8 @@ def serve_stdio(server: Server) -> None:
 #     `_meta` 400 (-32602), headers 400 (-32020), version 400 (-32022), method 404
 #     (-32601), params 400 (-32602)
 #
-# The connection's thread reads a request, runs its handler and answers. Events go
-# through an *outbox*. The thread that adds one of this request also writes it, under
-# the lock of the *answer*; others, such as changes, are left to the connection's
+# Events go through an *outbox*. The thread that adds one of this request also writes it,
+# under the lock of the *answer*; others, such as changes, are left to the connection's
 # thread. A call that reports progress has these events:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
