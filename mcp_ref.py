@@ -2003,8 +2003,7 @@ def _read_object(
         except TypeError as problem:
             raise TypeError(f"{name}: {problem}") from None
         properties[name] = schema
-        if convert is not _keep:
-            converters[name] = convert
+        converters[name] = convert
         if "description" not in schema:
             undescribed.append(name)
         if name in defaults:
@@ -3609,7 +3608,7 @@ class Server(Registry):
         _loop          the event loop; None: no coroutine has run
         _lock          guards the start of the loop, and of a session
         _endings       functions that end each run() in progress
-        _stops         true if stop() came before the run() that it ends
+        _stops         true once stop() was called, until a run() ends
     """
 
     def __init__(
@@ -3822,9 +3821,8 @@ class Server(Registry):
     def stop(self) -> None:
         """End run(), or the next one, as a signal does; any thread or signal handler
         may call this."""
-        self._stops = True  # for the next one, if none is in progress
+        self._stops = True
         for end in list(self._endings):
-            self._stops = False
             end()
 
     @contextmanager
@@ -3832,12 +3830,11 @@ class Server(Registry):
         """Have stop() call `end` while the body runs; `end` must take no lock."""
         self._endings.append(end)
         try:
-            # First append, then check: stop() does the opposite.
             if self._stops:
-                self._stops = False
                 end()
             yield
         finally:
+            self._stops = False  # first: a later stop() is for the next run()
             self._endings.remove(end)
 
     def run_here(self, arguments: list[str] | None = None, **options: Any) -> None:
