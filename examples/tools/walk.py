@@ -436,7 +436,7 @@ class Walk:
         """End a step."""
         self.settle(least=0 if self.steps else 1)
         events = self.ask("take") or []
-        events, self.rest = events + self.rest, []
+        events, self.rest = self.rest + events, []
         title, said, came = self.now
         self.steps.append(Step(title, said, [*map(self.veil.over, came)], events))
 
