@@ -336,7 +336,8 @@ API = ROOT / "examples" / "api.md"
 MARK = "## The names of mcp_ref.py\n"  # here the generated half begins
 HEAD = """This half is made from the docstrings by `python3 examples/tools/reference.py --api
 --write`. Without another word, a name exists since 1.0. Words such as `server/tools §Tool`
-name a page of the specification and its heading. `[legacy]` and `[deprecated]` mark parts
+name a page of the specification and its heading. A `Message` is a `dict`; `Func`, `Hook`,
+`Send` and `F` are functions (a `Hook` may be None). `[legacy]` and `[deprecated]` mark parts
 of [older revisions](course/lessons/README.md#how-a-conversation-opens).""".replace(
     "\n", " "
 )
@@ -385,9 +386,11 @@ SINCE = {
 NOTES = {
     "Server.tool": "`input_schema`, `output_schema`: [by hand](#schemas-by-hand).",
     "Server.prompt": "`members`: icons, _meta.",
-    "Server.resource": "`annotations`: audience, priority, lastModified. `members`: "
-    "size, icons, _meta.",
-    "Server.completion": "`reference`: the name of the prompt, or the URI of the template.",
+    "Server": "`run` gets functions, and has a thread of yours call them: "
+    "[Which thread runs a handler?](guide.md#which-thread-runs-a-handler)",
+    "Server.resource": "`annotations`: audience, priority, lastModified.",
+    "Server.completion": "`reference`: the name of the prompt, or the URI of the template. "
+    "[An example](guide.md#how-do-i-complete-an-argument)",
     "Server.call_handler": "`entry` is the registered function, with its `name` and "
     "`definition`; `ctx.method` tells a tool (`tools/call`) from a resource or prompt.",
     "Server.handle": "`principal`: who has sent it, for `ctx.principal`.",
@@ -398,14 +401,14 @@ NOTES = {
     "elicitation": "`schema`: the form as a JSON Schema, in place of `fields`.",
     "sampling": "`messages`: a text, a message, or a list of messages. `options`: "
     "systemPrompt, temperature, tools, ...",
-    "image": "`data` is encoded for you. `members`: annotations, _meta.",
+    "image": "`data` is encoded for you.",
     "bearer": "`metadata_url` goes into the header WWW-Authenticate of a 401 (RFC 9728).",
     "event": "`ident`: the id of the event; `fields`: other fields, such as `retry`.",
     "serve_http": "`endpoint` takes the place of `options`.",
     "Endpoint": "`path`: where it is.",
     "fetch": "`verb`: GET, POST, ...",
     "url_warnings": "`server_url`: that of the server which has sent `url`.",
-    "Client.call_tool": "`options`, here and below: those of request().",
+    "Client.request": "The `options` of other methods are these, too.",
     "Client.complete": "`reference`: the name of the prompt, or the URI of the template.",
     "StdioTransport": "`command`: the program and its arguments; `cwd`: its folder.",
     "Request": "`longest`: seconds, beyond which progress does not extend the `timeout`.",
@@ -467,13 +470,23 @@ CALLS = {
 }
 # Limits that the comments on them do not explain alone.
 LIMITS = {
+    "CLOSE_STEP_SECONDS": "until a server exits, after its stdin was closed, and again after "
+    "SIGTERM",
     "IDLE_SECONDS": "how long an idle connection is kept: many servers close it after 5 s",
     "MAX_CHANGE": "characters of a change; a longer one is kept if no other waits",
+    "MAX_COMPLETIONS": "values of a completion",
+    "MAX_CONNECTIONS": "HTTP connections, if there are descriptors (`LimitNOFILE=`: 32 more); "
+    "further ones get 503",
     "MAX_LINE_TEXT": "characters of each of these lines",
     "MAX_LIST_BYTES": "of all pages of a list together",
+    "MAX_NAME_LENGTH": "characters of a client's name, title and version",
     "MAX_PAGES": "pages of a list",
+    "MAX_QUESTIONS": "questions in one result, or open at a time in a session",
     "MAX_STUCK_PAGES": "pages in a row without a new item",
     "MAX_UNREAD": "changes that a subscription keeps for its reader",
+    "PROBE_SECONDS": "until a server on stdio answers; a silent one counts as legacy",
+    "RETRY_SECONDS": "before a stream is opened again, or a request repeated, unless the "
+    "server names a time",
 }
 # What the tables of the module have: their rows are named tuples.
 TABLES = {
@@ -557,7 +570,7 @@ class Source:
         if given.kwarg:
             parts.append("**" + self.parameter(given.kwarg, None))
         returns = ""
-        if node.returns and not of_class and self.segment(node.returns) != "None":
+        if not of_class and self.segment(node.returns) not in ("None", "Any"):
             returns = " -> " + self.segment(node.returns)
         short = f"{name}({', '.join(parts)}){returns}"
         if len(short) <= 100:
@@ -575,26 +588,17 @@ class Source:
     def parameter(self, node: ast.arg, default: Any) -> str:
         """Return a parameter with its hint and default."""
         shown = node.arg
-        if node.annotation:
-            shown += ": " + self.segment(node.annotation)
+        hint = self.segment(node.annotation) if node.annotation else "Any"
+        if hint != "Any":
+            shown += ": " + hint
         if default is not None:
-            shown += (" = " if node.annotation else "=") + self.segment(default)
+            shown += ("=" if hint == "Any" else " = ") + self.segment(default)
         return shown
 
     def comment(self, name: str) -> str:
-        """Return the comment on a constant: at the end of its line, or above."""
-        place = self.nodes[name].lineno - 1
-        _, mark, words = self.lines[place].partition("  # ")
-        if mark:
-            return str(words)
-        above = []
-        while (
-            self.lines[place - 1].startswith("# ")
-            and "----" not in self.lines[place - 1]
-        ):
-            place -= 1
-            above.insert(0, self.lines[place][2:])
-        return " ".join(above)
+        """Return the comment at the end of a constant's line."""
+        line: str = self.lines[self.nodes[name].lineno - 1]
+        return line.partition("  # ")[2]
 
 
 def decorators(node: Any) -> list[str]:
@@ -709,7 +713,7 @@ def methods_of(source: Source, name: str, node: Any) -> list[str]:
         base = source.segment(node.bases[0])
         short.append(f"- {', '.join(inherited)}: as in [{base}](#{base.lower()}).")
     if long and short:
-        short.insert(0, f"##### Other members of {name}")
+        short.insert(0, f"##### Other members of {name}\n")
     return [*(one.section("#####") for one in long), "\n".join(short)]
 
 
@@ -757,6 +761,7 @@ def value_of(name: str, value: Any) -> str:
 def constants(source: Source) -> str:
     """Return the limits, and names of the protocol."""
     rows, tables, names = [], [], []
+    is_module = source.module is mcp_ref
     for name in source.module.__all__:
         value = getattr(source.module, name)
         if not name.isupper():
@@ -764,7 +769,7 @@ def constants(source: Source) -> str:
         if name in TABLES:
             row = next(iter(value.values()), "") if isinstance(value, dict) else ""
             columns = code(" ".join(getattr(row, "_fields", [])))
-            has = f"; each row has {columns}" if columns != "``" else ""
+            has = f"; each row has {columns}" if row else ""
             tables.append(f"- **`{name}`**: {TABLES[name]}{has}")
         elif isinstance(value, (str, bytes)) or value < 0:
             shown = value if isinstance(value, str) else repr(value)
@@ -774,7 +779,11 @@ def constants(source: Source) -> str:
             rows.append((f"`{name}`", value_of(name, value), words))
     parts = [
         "### Limits",
-        f"Change one before the first call: `{source.module.__name__}.NAME = value`.",
+        f"Change one before the first call: `{source.module.__name__}.NAME = value`. "
+        + (
+            "[operate.md](operate.md#limits) tells what an operator would change."
+            * is_module
+        ),
         table("name, default, limits", sorted(rows)),
     ]
     if tables:
