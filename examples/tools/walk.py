@@ -825,7 +825,6 @@ def lesson_files() -> list[Path]:
 # ---- what is generated in the lessons and their README
 FOOT = re.compile(r"\n\*In the code:\*(?s:.*)")
 COUNT = r"(?m)^New here: about (\d+) statements"
-PROGRESS = r"(?s)(<!-- progress -->\n).*(<!-- to here -->\n)"
 SECTIONS = r"(?s)(<!-- sections -->\n)(.*)(<!-- that is all -->\n)"
 
 
@@ -865,17 +864,15 @@ def foot_of(progress: Progress, number: str) -> str:
 
 
 def tables_of(progress: Progress, readme: str) -> str:
-    """Return the README of the lessons with its generated tables. The last column of
-    the second one is written by hand, and stays."""
+    """Return the README of the lessons with what is generated in its tables: the last
+    column of the list of lessons, and all but the last one of the list of sections."""
     everything = progress.statements()
-    rows = ["| after | new statements | passed so far |", "|---|---:|---:|"]
     sum_ = 0
     for number, new in progress.new.items():
         sum_ += len(new)
-        name = f"lesson {int(number)}" if int(number) else "the start"
         percent = 100 * sum_ // len(everything)
-        rows.append(f"| {name} | {rounded(len(new))} | {percent} % |")
-    readme = re.sub(PROGRESS, "\\1" + "\n".join(rows) + "\n\\2", readme)
+        row = rf"(?m)^(\| \[{int(number)}\. .* \|) .* \|$"
+        readme = re.sub(row, rf"\1 {percent} % |", readme)
 
     written = dict(re.findall(r"(?m)^\| (\d+)\. [^|]*\|[^|]*\| (.*) \|$", readme))
     rows = ["| section | passed | what no lesson passes |", "|---|---:|---|"]
