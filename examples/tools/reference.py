@@ -439,17 +439,6 @@ EXAMPLES = {
         with connect(server, elicit=lambda params: {"size": "L"}, roots="/tmp") as client:
             assert client.call_tool("pack")["content"][0]["text"] == "L"
     """,
-    "Schema": """
-        from mcp_ref import Schema
-        schema = Schema({"type": "object", "properties": {"price": {"minimum": 0}}})
-        assert schema.flaw({"price": 1}) is None
-        assert "/price" in str(schema.flaw({"price": -1}))
-    """,
-    "rules": """
-        from mcp_ref import rules, versions
-        oldest = rules(versions()[-1])
-        assert "tools/call" in oldest.methods and "server/discover" not in oldest.methods
-    """,
     "Client.listen": """
         from mcp_client import connect
         from mcp_ref import Server
