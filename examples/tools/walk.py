@@ -844,13 +844,12 @@ def foot_of(progress: Progress, number: str) -> str:
     new = progress.new[number]
     counts = progress.sections(new)
     sections = [section for section, count in counts.items() if count > 2]
-    said = "New here: next to nothing in `mcp_ref.py`."
+    said = "New here: next to nothing."
     if rounded(len(new)) and sections:
         plural = "s" * (len(sections) > 1)
         said = (
-            f"New here: about {rounded(len(new))} statements of `mcp_ref.py`, in "
-            f"section{plural} {listed(sections)}; [walk.py](../../tools/walk.py) "
-            f"`--new {number}` shows them."
+            f"New here: about {rounded(len(new))} statements, in section{plural} "
+            f"{listed(sections)}."
         )
     paragraphs = f"*In the code:* {progress.ways[number]}.", said
     return (
