@@ -825,7 +825,6 @@ def lesson_files() -> list[Path]:
 # ---- what is generated in the lessons and their README
 FOOT = re.compile(r"\n\*In the code:\*(?s:.*)")
 COUNT = r"(?m)^New here: about (\d+) statements"
-SECTIONS = r"(?s)(<!-- sections -->\n)(.*)(<!-- that is all -->\n)"
 
 
 def rounded(count: int) -> int:
@@ -862,9 +861,8 @@ def foot_of(progress: Progress, number: str) -> str:
     )
 
 
-def tables_of(progress: Progress, readme: str) -> str:
-    """Return the README of the lessons with what is generated in its tables: the last
-    column of the list of lessons, and all but the last one of the list of sections."""
+def shares_of(progress: Progress, readme: str) -> str:
+    """Return the README of the lessons with the last column of its list."""
     everything = progress.statements()
     sum_ = 0
     for number, new in progress.new.items():
@@ -872,15 +870,7 @@ def tables_of(progress: Progress, readme: str) -> str:
         percent = 100 * sum_ // len(everything)
         row = rf"(?m)^(\| \[{int(number)}\. .* \|) .* \|$"
         readme = re.sub(row, rf"\1 {percent} % |", readme)
-
-    written = dict(re.findall(r"(?m)^\| (\d+)\. [^|]*\|[^|]*\| (.*) \|$", readme))
-    rows = ["| section | passed | what no lesson passes |", "|---|---:|---|"]
-    sums, passed = progress.sections(everything), progress.sections(progress.all)
-    for section, title in progress.source.titles.items():
-        percent = rounded(100 * passed[section] // max(sums[section], 1))
-        why = written.get(section, "")
-        rows.append(f"| {section}. {title} | {percent} % | {why} |")
-    return re.sub(SECTIONS, "\\1" + "\n".join(rows) + "\n\\3", readme)
+    return readme
 
 
 def write(progress: Progress) -> None:
@@ -889,7 +879,7 @@ def write(progress: Progress) -> None:
         text = FOOT.sub("", path.read_text("utf-8")).rstrip("\n") + "\n"
         path.write_text(text + foot_of(progress, path.name[:2]), "utf-8")
     readme = LESSONS / "README.md"
-    readme.write_text(tables_of(progress, readme.read_text("utf-8")), "utf-8")
+    readme.write_text(shares_of(progress, readme.read_text("utf-8")), "utf-8")
 
 
 def is_about(stated: str, true: int) -> bool:
@@ -923,7 +913,7 @@ def check(progress: Progress) -> list[str]:
     readme = (LESSONS / "README.md").read_text("utf-8")
     for one, other in zip(
         re.findall(r"(\d+) %", readme),
-        re.findall(r"(\d+) %", tables_of(progress, readme)),
+        re.findall(r"(\d+) %", shares_of(progress, readme)),
     ):
         if abs(int(one) - int(other)) > 5:
             found.append(f"README.md: it says {one} %, and it is {other} %")
