@@ -737,18 +737,19 @@ def conversation_in(trace: str) -> list[replay.Step]:
 
 # ---- what lessons pass: which statements, and the way of their messages
 def words_for(way: list[Visit]) -> str:
-    """Return a way in words: functions, each new section before its first one."""
+    """Return a way in words: functions of the file, each new section before its first
+    one."""
     words: list[str] = []
     section = ""
     done: set[str] = set()
     for one in way:
         name = one.function.short
-        if name in done:
+        where = one.function.section
+        if name in done or not where:
             continue
         done.add(name)
-        where = one.function.section
-        mark = f"§{where} " if where and where != section else ""
-        section = where or section
+        mark = f"§{where} " if where != section else ""
+        section = where
         words.append(f"{mark}`{name}`")
     return " → ".join(words)
 
@@ -850,7 +851,11 @@ def foot_of(progress: Progress, number: str) -> str:
             f"New here: about {rounded(len(new))} statements, in section{plural} "
             f"{listed(sections)}."
         )
-    paragraphs = f"*In the code:* {progress.ways[number]}.", said
+    way = progress.ways[number]
+    first = [*progress.ways][[*progress.ways.values()].index(way)]
+    if first != number:
+        way = f"as in lesson {int(first)}"
+    paragraphs = f"*In the code:* {way}.", said
     return (
         "\n"
         + "\n\n".join(
@@ -903,6 +908,9 @@ def check(progress: Progress) -> list[str]:
             stated[1] if stated else "0", len(progress.new[number])
         ):
             found.append(f"{path.name}: {len(progress.new[number])} statements are new")
+        same = re.search(r"as in lesson \d+", foot[0] if foot else "")
+        if same and same[0] not in foot_of(progress, number):
+            found.append(f"{path.name}: its way is not as in another lesson")
         section = ""
         for mark, name in re.findall(r"(?:§(\d+)\s)?`(\w+)`", foot[0] if foot else ""):
             section = mark or section
