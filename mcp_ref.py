@@ -415,7 +415,7 @@ MISNAMED = dict(re.findall(r"(\S+) +(\S+)", _MISNAMED))
 
 
 class Rules:
-    """The tables of one revision; `seen` is the client's: see rules()."""
+    """The rows of one revision: its methods, notifications, features, errors."""
 
     def __init__(self, version: str) -> None:
         self.version = version
