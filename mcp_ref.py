@@ -3568,6 +3568,7 @@ class Peer:
             self.session.ready = True
 
     def cancel_all(self) -> None:
+        """Cancel all requests that run."""
         for ctx in list(self.running.values()):
             ctx._cancel()
 

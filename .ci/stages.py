@@ -51,7 +51,7 @@ LANES = {
     "release": [
         ["windows"],
         ["mutants", "client_mutants"],
-        ["all_applications", "whole_field", "tests_on_pypy"],
+        ["all_applications", "whole_field", "same_functions", "tests_on_pypy"],
     ],
 }
 PYTEST = ["-m", "pytest", "-q", "-rfEs"]
@@ -433,6 +433,15 @@ def all_applications(place: Place) -> None:
 def whole_field(place: Place) -> None:
     place.npm()
     call(place.newest, ".ci/field")
+
+
+def same_functions(place: Place) -> None:
+    """Each answers as in the official SDK and in FastMCP, or there is a reason."""
+    try:
+        python = place.prepare("same", place.newest, "mcp>=2", "fastmcp>=4")
+    except SystemExit:
+        return place.not_tested("the same functions elsewhere: no SDK can be installed")
+    call(python, ".ci/same_functions.py")
 
 
 STAGES: dict[str, Callable[[Place], None]] = {

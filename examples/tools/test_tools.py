@@ -107,6 +107,7 @@ def test_a_url_is_written_as_each_host_wants_it():
     assert found["Zed"] == {"context_servers": {name: {"url": URL}}}
     assert found["Crush"] == {"mcp": {name: {"type": "http", "url": URL}}}
     assert found["Amp"] == {"amp.mcpServers": {name: {"url": URL}}}
+    assert found["opencode"] == {"mcp": {name: {"type": "remote", "url": URL}}}
     bridge = found["Claude Desktop"]["mcpServers"][name]
     assert bridge["args"][-1] == URL and "mcp-remote" in out
     assert found["Codex"].split() == [f"[mcp_servers.{name}]", "url", "=", f'"{URL}"']
@@ -140,6 +141,8 @@ def test_each_hosts_file_is_named_on_each_system():
     assert found["VS Code"]["servers"]["hello"]["type"] == "stdio"
     assert found["Crush"]["mcp"]["hello"]["type"] == "stdio"
     assert found["Zed"]["context_servers"]["hello"]["source"] == "custom"
+    words = [sys.executable, HELLO]
+    assert found["opencode"]["mcp"]["hello"] == {"type": "local", "command": words}
     assert found["Copilot CLI"]["mcpServers"]["hello"]["tools"] == ["*"]
 
 
@@ -269,6 +272,37 @@ def test_what_a_host_has_written_meanwhile_is_left(tmp_path):
     with pytest.raises(SystemExit, match="changed"):
         config.replace(path, "older", "ours")
     assert [one.read_text() for one in tmp_path.iterdir()] == ["newer"]
+
+
+@parametrize("host", config.HOSTS)
+def test_what_is_written_for_a_host_is_read_again(home, tmp_path, host):
+    if host == "codex" and sys.version_info < (3, 11):
+        pytest.skip("to write TOML, Python 3.11 is needed")
+    assert write(home, host, "--yes", HELLO, "here")[0] == 0
+    assert write(home, host, "--yes", URL, "far")[0] == 0
+    folder = tmp_path / "project"
+    found = {
+        entry.name: entry
+        for place in config.host_files.places(folder, home)
+        if place.path.is_file()
+        for entry in config.host_files.read(place.path, pytest.fail, place.host)
+    }
+    assert found.keys() == {"here", "far"}
+    assert found["here"].host == host
+    assert found["here"].command == [sys.executable, HELLO]
+    assert URL in (found["far"].url, *found["far"].command)
+
+
+def test_an_entry_stands_beside_the_table_of_opencode_2(home, tmp_path):
+    path = tmp_path / ".config" / "opencode" / "opencode.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        '{"mcp": {"timeout": {"catalog": 1}, "servers": {"a": {"type": "remote",'
+        ' "url": "https://x/mcp"}}}}'
+    )
+    assert write(home, "opencode", "--yes", HELLO, "b")[0] == 0
+    entries = config.host_files.read(path, pytest.fail)
+    assert [entry.name for entry in entries] == ["a", "b"]
 
 
 @needs_posix
