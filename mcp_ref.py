@@ -3853,7 +3853,7 @@ class Server(Registry):
         self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
-                run = copy_context().run
+                run: Any = copy_context().run
                 serving = pool.submit(run, self.run, arguments, **options)
                 try:
                     while not serving.done():
