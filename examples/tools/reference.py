@@ -372,7 +372,7 @@ GROUPS = {
 # The version that brought a name or a parameter, if it is newer than 1.0.
 SINCE = {
     "2.0": """CHECK_SECONDS MAX_BATCH_BYTES MAX_ERRORS MAX_SENDING_BYTES
-        ON_CANCEL_SECONDS DIFFERENCES FILE_SECONDS IDLE_SECONDS Endpoint.begin_checks
+        ON_CANCEL_SECONDS DIFFERENCES FILE_SECONDS MAX_IDLE_SECONDS Endpoint.begin_checks
         Exchange.ready LISTS META Peer.check_questions Peer.disconnect Peer.register
         Pipe STALL_SECONDS Schema.errors Server(show_errors=)
         Server.capabilities(tells=) Server.run(http=) meta_for COURTESY_SECONDS
@@ -460,24 +460,24 @@ CALLS = {
 }
 # Limits that the comments on them do not explain alone.
 LIMITS = {
-    "mcp_ref": {
-        "MAX_COMPLETIONS": "values of a completion",
-        "MAX_CONNECTIONS": "HTTP connections, if there are descriptors (`LimitNOFILE=`: 32 more); further ones get 503",
-        "MAX_NAME_LENGTH": "characters of a client's name, title and version",
-    },
-    "mcp_client": {
-        "CLOSE_STEP_SECONDS": "until a server exits, after its stdin was closed, and again after SIGTERM",
-        "IDLE_SECONDS": "how long an idle connection is kept: many servers close it after 5 s",
-        "MAX_CHANGE": "characters of a change; a longer one is kept if no other waits",
-        "MAX_LINE_TEXT": "characters of each of these lines",
-        "MAX_LIST_BYTES": "of all pages of a list together",
-        "MAX_PAGES": "pages of a list",
-        "MAX_QUESTIONS": "questions in one result, or open at a time in a session",
-        "MAX_STUCK_PAGES": "pages in a row without a new item",
-        "MAX_UNREAD": "changes that a subscription keeps for its reader",
-        "PROBE_SECONDS": "until a server on stdio answers; a silent one counts as legacy",
-        "RETRY_SECONDS": "before a stream is opened again, or a request repeated, unless the server names a time",
-    },
+    "CLOSE_STEP_SECONDS": "until a server exits, after its stdin was closed, and again after "
+    "SIGTERM",
+    "IDLE_SECONDS": "how long an idle connection is kept: many servers close it after 5 s",
+    "MAX_IDLE_SECONDS": "how long a connection is kept between two requests",
+    "MAX_CHANGE": "characters of a change; a longer one is kept if no other waits",
+    "MAX_COMPLETIONS": "values of a completion",
+    "MAX_CONNECTIONS": "HTTP connections, if there are descriptors (`LimitNOFILE=`: 32 more); "
+    "further ones get 503",
+    "MAX_LINE_TEXT": "characters of each of these lines",
+    "MAX_LIST_BYTES": "of all pages of a list together",
+    "MAX_NAME_LENGTH": "characters of a client's name, title and version",
+    "MAX_PAGES": "pages of a list",
+    "MAX_QUESTIONS": "questions in one result, or open at a time in a session",
+    "MAX_STUCK_PAGES": "pages in a row without a new item",
+    "MAX_UNREAD": "changes that a subscription keeps for its reader",
+    "PROBE_SECONDS": "until a server on stdio answers; a silent one counts as legacy",
+    "RETRY_SECONDS": "before a stream is opened again, or a request repeated, unless the "
+    "server names a time",
 }
 # What the tables of the module have: their rows are named tuples.
 TABLES = {
@@ -766,8 +766,7 @@ def constants(source: Source) -> str:
             shown = value if isinstance(value, str) else repr(value)
             names.append(f"- **`{name}`**: `{shown}`")
         else:
-            words = LIMITS[source.module.__name__].get(name)
-            words = words or source.comment(name)
+            words = LIMITS.get(name) or source.comment(name)
             rows.append((f"`{name}`", value_of(name, value), words))
     parts = [
         "### Limits",
