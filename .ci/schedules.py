@@ -458,7 +458,7 @@ class Host:
     def __init__(self, w: World, calls: Any, threads: int = 2, reads: int = 0) -> None:
         w.mcp.MAX_THREADS, w.mcp.LEAVE_SECONDS = threads, 2
         w.mcp.BLINK_SECONDS = 1 / 64  # exactly, so that things happen at once
-        files = {"fdopen": lambda file, *_, **__: file}
+        files: dict[str, Any] = {"fdopen": lambda file, *_, **__: file}
         files["path"] = types.SimpleNamespace(isfile=lambda file: False)
         w.mcp.os = types.SimpleNamespace(**{**vars(os), **files})
         self.w, self.threads, self.calls = w, threads, list(enumerate(calls))
