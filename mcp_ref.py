@@ -123,7 +123,7 @@ __all__ = """
 Message = dict[str, Any]  # a JSON object, as a plain dict
 Func = Callable[..., Any]
 F = typing.TypeVar("F", bound=Func)  # a decorator returns it unchanged
-Headers = dict[str, str]  # HTTP headers
+Headers = dict[str, str]
 Send = Callable[[Any], None]  # sends one message
 
 
@@ -285,7 +285,7 @@ for _method, _row in _PARAMS.items():
     for _word in _row.types.split():
         _name, _type = _word.split(":")
         PARAMS.setdefault(_method, {})[_name] = _PARAM_TYPES[_type]
-RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
+RETRY = "inputResponses", "requestState"  # see section 7
 
 # The reserved keys of `_meta`: basic/index §_meta. To add one: a row, and its name below.
 META = read_table("""
@@ -725,7 +725,7 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
 
 def printable(source: str, kept: str = "") -> str:
     """Escape the control characters and line ends in a text, except those in `kept`."""
-    if source.isprintable():  # nearly always, and this is fast
+    if source.isprintable():  # nearly always
         return source
     return "".join(
         one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in source
@@ -762,7 +762,7 @@ def fingerprint() -> str:
     """Return the SHA-256 of this file, even in a zip archive; "": no source."""
     import hashlib
 
-    with suppress(Exception):  # no source, or a loader's own errors
+    with suppress(Exception):  # no source
         source = globals()["__loader__"].get_data(__file__)
         return hashlib.sha256(source).hexdigest()
     return ""
@@ -853,7 +853,7 @@ def spawn(name: str, work: Func, owner: Any = None) -> bool:
 
 def run_aside(name: str, work: Func, owner: Any = None) -> None:
     if not spawn(name, work, owner):
-        with suppress(BaseException):  # the caller goes on
+        with suppress(BaseException):
             work()
 
 
@@ -897,7 +897,7 @@ class RunHook:
             self._threads[threading.get_ident()] = None
             try:
                 outcome.set_result(work())
-            except BaseException as problem:  # raised again on the request's thread
+            except BaseException as problem:
                 outcome.set_exception(problem)
                 if isinstance(problem, KeyboardInterrupt):
                     raise  # it concerns this thread, too
@@ -990,7 +990,7 @@ def signals(react: Func) -> Iterator[None]:
     """
     import signal
 
-    last = -inf  # time of the last signal; -inf: none yet
+    last = -inf  # time of the last signal
     process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
@@ -1074,7 +1074,7 @@ def guard_stdio() -> list[int]:
     os.dup2(null, 0)
     os.dup2(2, 1)
     if sys.stdout and sys.stdout is sys.__stdout__:
-        with suppress(OSError, ValueError):  # stdout was closed: there is nothing
+        with suppress(OSError, ValueError):  # stdout was closed
             print(end="", flush=True)  # flush earlier output
         raw = io.FileIO(1, "w", closefd=False)  # without a lock that delays exit
         sys.stdout = io.TextIOWrapper(
@@ -1100,8 +1100,8 @@ def guard_stdio() -> list[int]:
 # returns its errors, each as ": reason"; the checks of members and items prepend the
 # location: "/n: must be at least 0".
 #
-# To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
-# keyword: a row in _RULES, and a method of Schema that makes its check.
+# To add a keyword: a row in _LIMITS, if it compares a value with a limit; otherwise a row
+# in _RULES, and a method of Schema that makes its check.
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_ERRORS = 10  # listed for one value
@@ -1268,7 +1268,7 @@ def _closest(branches: list[Errors]) -> Errors:
 
 def _target(schema: Any, ref: str) -> Any:
     """Return the subschema that a $ref means; ValueError: it is not in the schema."""
-    from urllib.parse import unquote  # it is slow to import
+    from urllib.parse import unquote
 
     target = {"#": schema}
     try:
@@ -1288,7 +1288,7 @@ class Schema:
         self._targets: dict[str, Check] = {}  # by $ref
         try:
             self._check = self._compile(schema)
-        except Exception as problem:  # of many kinds
+        except Exception as problem:
             raise ValueError(f"malformed schema: {problem}")
 
     def errors(self, value: Any) -> list[str]:
@@ -2781,8 +2781,7 @@ class Registry:
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
-                what = f"completion({reference!r}, {argument!r})"
-                _log(f"{what}: there is no such argument")
+                _log(f"completion({reference!r}, {argument!r}): no such argument")
 
     def method(
         self,
@@ -2874,9 +2873,9 @@ class Registry:
 #                                    -32602
 #     a result breaks output_schema  isError
 
-MAX_RUNNING = 1000  # requests that one peer may have in flight
+MAX_RUNNING = 1000  # requests of one peer in flight
 STATE_SECONDS = 900  # until request state expires
-ASK_SECONDS = 300  # how long a legacy handler waits for an answer
+ASK_SECONDS = 300  # for answers to a legacy handler
 
 
 # ---- questions: requests without an id
@@ -3159,7 +3158,7 @@ class Context:
         """True once the client has cancelled the request, or has left."""
         return self._state == "cancelled"
 
-    # ---- telling the client something while the request runs
+    # ---- notifications
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification that belongs to this request, if its revision has it."""
         if self._rules.has_notification(method):
@@ -3286,8 +3285,8 @@ class Context:
         """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        # The order is that of the table in section 13: `_meta`, headers, revision. An
-        # unknown revision owes only what every modern one requires.
+        # In the order of section 13. An unknown revision owes only what every modern one
+        # requires.
         seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
@@ -3811,7 +3810,7 @@ class Server(Registry):
         if place is None:
             greet(arguments)
             serve_stdio(self)
-        elif "serve_http" in globals():  # part II
+        elif "serve_http" in globals():
             serve_http_at(self, place, options)
         else:
             raise SystemExit(
@@ -3855,7 +3854,7 @@ class Server(Registry):
                 try:
                     while not serving.done():
                         # In some applications no signal interrupts a longer wait.
-                        with suppress(Empty):  # nothing to do
+                        with suppress(Empty):
                             waiting.get(timeout=0.1)()
                 except BaseException:
                     self.stop()
@@ -4188,9 +4187,8 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`, whose contents the session keeps,
-# under the keys of a modern `_meta`. A LegacyContext knows its client by the session
-# (_admit), and asks it with requests (_obtain). A session on the wire:
+# A legacy client opens a session with `initialize`. A LegacyContext knows its client by
+# the session (_admit), and asks it with requests (_obtain). A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
