@@ -96,7 +96,7 @@ import time
 import types
 import typing
 from collections import Counter, deque, namedtuple
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar, copy_context
 from contextlib import closing, contextmanager, suppress
 from enum import IntEnum
@@ -107,9 +107,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints, overload
 
 __version__ = "2.0.0.dev"
 __all__ = """
-    ASK_SECONDS BLINK_SECONDS DIFFERENCES ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
-    INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LISTS LOG_LEVELS MAX_BATCH
-    MAX_BATCH_BYTES MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES
+    ASK_SECONDS BLINK_SECONDS DIFFERENCES ERRORS FEATURES FILE_SECONDS HEADER_MISMATCH
+    INTERNAL_ERROR INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LISTS LOG_LEVELS
+    MAX_BATCH MAX_BATCH_BYTES MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES
     MAX_RUNNING MAX_THREADS MAX_URIS MAX_URI_LENGTH MAX_VALUES META META_CAPABILITIES
     META_CLIENT META_LOG_LEVEL META_SERVER META_SUBSCRIPTION META_VERSION METHODS
     METHOD_NOT_FOUND MISSING_CAPABILITY NOTIFICATIONS ON_CANCEL_SECONDS PARSE_ERROR
@@ -415,7 +415,7 @@ MISNAMED = dict(re.findall(r"(\S+) +(\S+)", _MISNAMED))
 
 
 class Rules:
-    """The tables of one revision; `seen` is the client's: see rules()."""
+    """The rows of one revision: its methods, notifications, features, errors."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -3101,7 +3101,7 @@ class Context:
 
     `meta` is params._meta; `client_info` and `client_capabilities` are only claims;
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
-    request, by lower-case name. Once `cancelled` is True, stop soon.
+    request, by name in any case. Once `cancelled` is True, stop soon.
 
         _state         "arrived"    it is checked, or waits for its handler to be called
                        "running"    messages may be sent
@@ -3237,6 +3237,7 @@ class Context:
         replaces the key "". `take` converts the answers. ClientLacks: the client lacks
         a capability. AskError: no usable answer; a modern client is asked again.
         """
+        self.peer.check_questions()
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
             self._check_declared(question)
@@ -3550,7 +3551,8 @@ class Peer:
         """[legacy] Have the client come back for the rest of an answer."""
 
     def check_questions(self) -> None:
-        """[legacy] Check that a call may ask its user; AskError: too many do so."""
+        """[legacy] Check that a call may ask; AskError: too many do so. ClientLacks:
+        there is no session."""
 
     def take_notification(self, message: Message) -> None:
         """Act on `cancelled` and `initialized`."""
@@ -3565,6 +3567,7 @@ class Peer:
             self.session.ready = True
 
     def cancel_all(self) -> None:
+        """Cancel all requests that run."""
         for ctx in list(self.running.values()):
             ctx._cancel()
 
@@ -4361,7 +4364,6 @@ class LegacyContext(Context):
         peer = self.peer
         futures: Message = {key: Future() for key in questions}
         idents = []
-        peer.check_questions()
         try:
             for key, question in questions.items():
                 ident = next(peer.question_ids)
@@ -4444,10 +4446,12 @@ def serve_batch(
 #
 # serve_stdio() returns at most LEAVE_SECONDS after the end of input, because the client
 # may still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
-# Running handlers may finish in this time; subscriptions and open questions end at
-# once. Then the requests that still run are cancelled.
+# After the end of a file (`server < file`) it waits for FILE_SECONDS. Running handlers
+# may finish in this time; subscriptions and open questions end at once. Then the
+# requests that still run are cancelled.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
+FILE_SECONDS = 600  # for running handlers, after the end of a file
 
 
 class Pipe(Peer):
@@ -4456,6 +4460,7 @@ class Pipe(Peer):
     A socket is one descriptor twice. The caller closes them; a socket is shut down
     first, or a thread might still read.
 
+        _patience    seconds for running handlers, after the end of input
         _deadline    until then, running handlers may finish; inf until stop()
         _serving     a lock that stop() releases
         _context     the context of run()'s caller; each message gets a copy
@@ -4475,6 +4480,9 @@ class Pipe(Peer):
         # Files put their descriptors into binary mode: on Windows, \n would be \r\n.
         self._source = os.fdopen(source, "rb", 2**16, closefd=False)
         self._out = os.fdopen(out, "wb", 0, closefd=False)
+        self._patience = LEAVE_SECONDS
+        if os.path.isfile(source):
+            self._patience = FILE_SECONDS
         self._trace = tracer()
         self._deadline = inf
         self._serving = threading.Lock()
@@ -4506,15 +4514,18 @@ class Pipe(Peer):
             self._serving.release()
 
     # ---- the reader and its deputy
-    def _read(self) -> None:
+    def _read(self, has_read: bool = False) -> None:
         """Be the reader; after that, if a deputy has become it, empty the queue."""
         is_reader = True
         while is_reader and self._deadline == inf:
             line = self._read_line()
             if not line:
                 self._trace(">", b"", closed=True)
-                self.stop(LEAVE_SECONDS)
+                if not has_read:
+                    _log("input ended before any message; `--http 8000` needs no input")
+                self.stop(self._patience)
             elif self._deadline == inf and not line.isspace():
+                has_read = True
                 context = self._context.copy()
                 handlers: list[Func] = []
                 context.run(self._serve, line.rstrip(b"\r\n"), handlers.append)
@@ -4579,7 +4590,7 @@ class Pipe(Peer):
                     return
                 self._handler = None  # tells _run() that it is not the reader
                 self._slow += 1
-            return self._read()
+            return self._read(has_read=True)
 
     def _empty_queue(self) -> None:
         while True:
@@ -4624,14 +4635,21 @@ class Pipe(Peer):
         while self._is_busy() and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
         join_threads(self, self._deadline - time.monotonic())
-        if self.running:
-            _log(f"requests abandoned: {len(self.running)}")
-        self.cancel_all()
+        abandon(self)
         join_threads(self.server, ON_CANCEL_SECONDS)
 
     def _is_busy(self) -> bool:
         with self._lock:
             return bool(self._slow or self._handler)
+
+
+def abandon(peer: Peer) -> None:
+    """Cancel all requests that run, and name them in the log."""
+    left = list(peer.running.values())
+    if left:
+        names = [f"{one.method} {one.params.get('name', '')}" for one in left]
+        _log(f"requests abandoned: {len(left)} ({', '.join(names):.500})")
+    peer.cancel_all()
 
 
 def serve_stdio(server: Server) -> None:
@@ -4672,13 +4690,13 @@ def serve_stdio(server: Server) -> None:
 # looks for clients that have hung up, and waits for none.
 
 __all__ += """
-    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
+    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS IDLE_SECONDS KEEP_ALIVE_SECONDS
     MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES MAX_SENDING_BYTES
     SEND_SECONDS STALL_SECONDS Endpoint Exchange HttpError bearer event http_server
     mirror serve_http unmirror
 """.split()
 
-KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
+KEEP_ALIVE_SECONDS = 15  # of silence, until a stream gets a comment
 CHECK_SECONDS = 0.2  # between two checks for clients that have hung up
 MAX_BODY_BYTES = 4 * 2**20  # of a request
 MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
@@ -4688,7 +4706,6 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
-COMMENT = b": \n\n"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _METADATA = "/.well-known/oauth-protected-resource"
 # Headers that must not be repeated: two parsers might pick different values.
@@ -4740,7 +4757,7 @@ class Exchange:
     """One HTTP request and the way to answer it.
 
     A subclass defines start(), write() and end(), for any thread, but one at a time;
-    and, if it can, comment(), gone() and hang_up(), which must not wait. OSError: the
+    and, if it can, ready(), gone() and hang_up(), which must not wait. OSError: the
     client has hung up.
 
         headers      by lower-case name; they are given as (name, value) pairs
@@ -4816,8 +4833,9 @@ class Exchange:
     def end(self, hang_up: bool = False) -> None:
         """End a stream; `hang_up`: close the connection, too."""
 
-    def comment(self) -> None:
-        """Send COMMENT, unless this would wait for the client."""
+    def ready(self) -> bool:
+        """Tell whether a comment can be written without waiting for the client."""
+        return False
 
     def gone(self) -> bool:
         """Tell whether the client has hung up."""
@@ -4983,10 +5001,12 @@ class Answer:
         greeting    the first event of the stream, which is not numbered
         is_early    true until a handler starts: the status may say what is wrong with a
                     message; never with a request of a session
-        written     when the last part of a stream was written; inf: it has not begun
+        begun       true once the head of a stream has been sent
+        written     when something was written last, or the request came
 
-    `lock` guards `ended` and `written`, and is held while something is written. Any
-    thread may call any method, except finish(), which is for the connection's thread.
+    `lock` guards the last two, `outbox` and `ended`, and is held while something is
+    written. Any thread may call any method, except finish(), which is for the
+    connection's thread.
     """
 
     def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
@@ -4997,18 +5017,23 @@ class Answer:
         self.ended = False
         self.is_early = True
         self.greeting = b""
-        self.written = inf
+        self.begun = False
+        self.written = time.monotonic()
         self.lock = threading.Lock()
 
     def __call__(self, message: Any) -> None:
         """Send a message, or the list of answers to a batch."""
         line = encode(message)
         is_last = "method" not in message
-        if is_last and self.outbox is None:
-            with self.lock:
+        if not is_last and not self.takes_events():
+            if "id" in message:
+                raise ClientLacks(MISSING_CAPABILITY, "the client accepts no events")
+            return
+        with self.lock:
+            if is_last and self.outbox is None:
                 reply(self.exchange, self._status(message), line)
                 self.ended = True
-            return
+                return
         outbox = self.stream()
         if self.listens and not is_last:
             outbox.add_change(line)
@@ -5028,16 +5053,23 @@ class Answer:
         return 200
 
     # ---- streams
+    def takes_events(self) -> bool:
+        """Tell whether the client accepts a stream; without Accept, it does."""
+        accept = self.exchange.headers.get("accept", "*/*")
+        named = re.search(r"(?i)text/(event-stream|\*)|\*/\*", accept)
+        return self.listens or named is not None
+
     def new_outbox(self) -> Outbox:
         return Outbox(self)
 
     def stream(self) -> Outbox:
         """Become a stream, if need be; return the outbox."""
-        if self.outbox is None:
-            self.outbox = self.new_outbox()
-            if self.ended:  # the client has left
-                self.outbox.detach(self)
-        return self.outbox
+        with self.lock:
+            if self.outbox is None:
+                self.outbox = self.new_outbox()
+                if self.ended:  # the client has left
+                    self.outbox.detach(self)
+            return self.outbox
 
     def flush(self) -> None:
         """Write the events that wait, and the end after the last one."""
@@ -5050,13 +5082,18 @@ class Answer:
                 self.ended = True
         self._lose_client()
 
+    def _begin(self) -> None:
+        self.begun = True
+        exchange = self.exchange
+        exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
+        if self.greeting:
+            exchange.write(self.greeting)
+
     def _write(self) -> None:
         exchange = self.exchange
-        outbox = self.stream()
-        if self.written == inf:
-            exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
-            if self.greeting:
-                exchange.write(self.greeting)
+        outbox: Any = self.outbox
+        if not self.begun:
+            self._begin()
         while data := outbox.take(self):
             exchange.write(data)
         self.written = time.monotonic()
@@ -5076,7 +5113,7 @@ class Answer:
             self.flush()
             outbox.wait(self)
 
-    # ---- clients that have hung up
+    # ---- clients that have hung up, or whose proxy may cut a silent connection
     def check(self) -> None:
         """Act on a hang-up; send a comment that is due."""
         if not self.lock.acquire(blocking=False):
@@ -5092,11 +5129,16 @@ class Answer:
 
     def _has_left(self) -> bool:
         now = time.monotonic()
+        exchange = self.exchange
         try:
-            if self.written + KEEP_ALIVE_SECONDS < now:
+            if self.written + KEEP_ALIVE_SECONDS < now and exchange.ready():
                 self.written = now
-                self.exchange.comment()
-            return self.exchange.gone()
+                if self.outbox is None and self.takes_events():
+                    self.outbox = self.new_outbox()
+                    self._begin()
+                if self.begun:
+                    exchange.write(b": \n\n")
+            return exchange.gone()
         except (OSError, ValueError):
             return True
 
@@ -5190,6 +5232,12 @@ class PostPeer(Peer):
                     f" the body has {value!r:.200}",
                 )
 
+    def check_questions(self) -> None:
+        if self.session:
+            raise ClientLacks(
+                MISSING_CAPABILITY, "stateless=True: a legacy client cannot be asked"
+            )
+
     def prepare(self, ctx: Context) -> None:
         answer: Any = ctx._send
         ctx._wake_with(answer.stream().end)
@@ -5245,15 +5293,26 @@ def max_connections() -> int:
     return MAX_CONNECTIONS
 
 
+class AnyCase(dict[str, str]):
+    """Headers by lower-case name, which are found in any case."""
+
+    # These two call __getitem__().
+    get = typing.cast(Any, Mapping.get)
+    __contains__ = typing.cast(Any, Mapping.__contains__)
+
+    def __getitem__(self, name: str) -> str:
+        return super().__getitem__(name.lower())
+
+
 class Endpoint:
     """The MCP endpoint of a server, for any HTTP server: see serve().
 
     `hosts`: allowed names in the Host header ("*": any; None: loopback names if bound
     to loopback). `origins`: allowed values of the Origin header ("*": any), besides
-    those of `hosts`. `authorize` takes the headers (a dict with lower-case names) and
-    returns the principal, or raises HttpError. `metadata`: the document of RFC 9728.
-    `cors`: answer browsers. `stateless`: serve legacy requests without a session.
-    `sse_on_get`: also open HTTP+SSE on the endpoint itself.
+    those of `hosts`. `authorize` takes the headers, by name in any case, and returns the
+    principal, or raises HttpError. `metadata`: the document of RFC 9728. `cors`: answer
+    browsers. `stateless`: serve legacy requests without a session. `sse_on_get`: also
+    open HTTP+SSE on the endpoint itself.
 
         answers     those whose handlers run
         _checks     true while there is a thread mcp-check
@@ -5274,6 +5333,12 @@ class Endpoint:
         stateless: bool = False,
         sse_on_get: bool = False,
     ) -> None:
+        if authorize:
+            from inspect import iscoroutinefunction
+
+            called = authorize, type(authorize).__call__  # of a function, of an object
+            if any(map(iscoroutinefunction, called)):
+                raise TypeError("authorize= must be a `def`, not an `async def`")
         server.check_completions()
         self.server = server
         self.path = f"/{path.strip('/')}"
@@ -5296,13 +5361,16 @@ class Endpoint:
 
         Other HTTP servers call this: see examples/mount.py for WSGI, CGI and Lambda.
         """
-        _headers.set(exchange.headers)
+        _headers.set(AnyCase(exchange.headers))
         try:
             return self._route(exchange)
         except HttpError as refusal:
-            exchange.extra.update(refusal.headers)
             status = refusal.status
             error = RpcError(INVALID_REQUEST, str(refusal))
+            exchange.extra.update(refusal.headers)
+            names = map(str.lower, exchange.extra)
+            if status == 401 and "www-authenticate" not in names:  # RFC 9110 §15.5.2
+                exchange.extra["WWW-Authenticate"] = "Bearer"
         except RpcError as flaw:  # the body is not JSON
             status = 400
             error = flaw
@@ -5333,13 +5401,20 @@ class Endpoint:
             raise HttpError(405, "method not allowed", {"Allow": ", ".join(verbs)})
         else:
             if self.authorize:
-                who = exchange.principal = self.authorize(exchange.headers)
-                digest(who)  # ValueError: it is not JSON
-                if who is None or who is False or who in ("", [], {}):
-                    raise HttpError(
-                        401, "not authorized", {"WWW-Authenticate": "Bearer"}
-                    )
+                exchange.principal = self._identify(self.authorize(_headers.get()))
             verbs[exchange.method](self, exchange)
+
+    def _identify(self, principal: Any) -> Any:
+        """Check a principal; `0` may be one."""
+        try:
+            digest(principal)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"authorize= must return a JSON value, not {principal!r:.200}"
+            ) from None
+        if principal is None or principal is False or principal in ("", [], {}):
+            raise HttpError(401, "not authorized")
+        return principal
 
     def _check_origin(self, exchange: Exchange) -> None:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
@@ -5637,6 +5712,8 @@ class SessionAnswer(Answer):
 
     def disconnect(self) -> None:
         """Disconnect, if a priming event has told the client how to come back."""
+        if not self.takes_events():
+            return
         outbox = self.stream()
         reader = outbox.reader
         if reader and self.greeting:
@@ -5793,6 +5870,7 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
+IDLE_SECONDS = 75  # between two requests; balancers close after 60 s
 SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
 BODY_SECONDS = 120  # for a client to send a body
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
@@ -5806,7 +5884,7 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 # What a connection does, and until when:
 #
 #     CLOSES    it gives its client time to read an answer     2 s have passed
-#     WAITS     it waits for a request                         SEND_SECONDS
+#     WAITS     it waits for a request                         IDLE_SECONDS
 #     READS     a head arrives                                 SEND_SECONDS
 #               a body arrives                                 BODY_SECONDS
 #     SENDS     64 KiB of an answer, or less, are sent         SEND_SECONDS
@@ -5914,7 +5992,7 @@ class HttpServer:
                     return False
                 del self.steps[lowest]
                 hang_up(lowest)
-            self.steps[sock] = WAITS, now + SEND_SECONDS, 0
+            self.steps[sock] = WAITS, now + IDLE_SECONDS, 0
         return True
 
     def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
@@ -5950,7 +6028,7 @@ class HttpServer:
                         self._context.copy().run(self.endpoint.serve, exchange)
                         if exchange.closing:
                             break
-                        self.step(sock, WAITS, SEND_SECONDS)
+                        self.step(sock, WAITS, IDLE_SECONDS)
                 self._linger(sock)
         finally:
             self.leave(sock)
@@ -6005,9 +6083,7 @@ class HttpServer:
         self.endpoint.close()
         time.sleep(self.patience / 100)  # for calls that have asked: they fail now
         for peer in {answer.peer for answer in list(self.endpoint.answers)}:
-            if peer.running:
-                _log(f"requests abandoned: {len(peer.running)}")
-            peer.cancel_all()
+            abandon(peer)
         for sock in list(self.steps):
             hang_up(sock)
 
@@ -6112,9 +6188,8 @@ class SocketExchange(Exchange):
         if hang_up:
             self.hang_up()
 
-    def comment(self) -> None:
-        if is_ready(self.sock):
-            self.write(COMMENT)
+    def ready(self) -> bool:
+        return is_ready(self.sock)
 
     def gone(self) -> bool:
         try:
