@@ -15,15 +15,14 @@
 """A Model Context Protocol (MCP) server in one file, standard library only.
 
 With MCP, an AI application (the *host*, with a *client* inside it) uses the tools and
-data of a *server*. Client and server exchange JSON objects, as JSON-RPC 2.0 defines
-them. There are three kinds of message:
+data of a *server*. They exchange JSON objects, as JSON-RPC 2.0 defines them:
 
     request      {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {...}}
     response     {"jsonrpc": "2.0", "id": 1, "result": {...}}  or  {..., "error": {...}}
     notification {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 
 A request gets one response, with the same `id`, unless it is cancelled; a notification
-has no id and is never answered. A server offers *tools* (functions that the model
+is never answered. A server offers *tools* (functions that the model
 calls), *resources* (data named by a URI, which the application reads) and *prompts*
 (message templates that the user picks). It may ask the client *questions*: for
 *elicitation* (a form for the user), *sampling* (a completion from the client's model)
@@ -51,7 +50,7 @@ part II, which adds HTTP.
 There are two ways through the file: *all of it*, from the top, or *the protocol*,
 without the body of sections 3, 4, 5, 15 and 16, whose first lines say all that the rest
 needs of them. By the formula of `.ci/shape.py` these take 8½ and 5½ hours; the time for
-whatever stops you comes on top. "How a message travels", before part I, is the map.
+whatever stops you comes on top. "How a message travels" is the map.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
@@ -712,7 +711,7 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
     """Tell whether a pipe or socket is ready; if unknown, True for writing only."""
     import selectors
 
-    # A PollSelector needs no descriptor of its own. Windows has only SelectSelector.
+    # A PollSelector needs no descriptor of its own. Windows lacks it.
     made = getattr(selectors, "PollSelector", selectors.SelectSelector)
     wanted = selectors.EVENT_WRITE if to_write else selectors.EVENT_READ
     try:
@@ -759,7 +758,7 @@ _log_once = cache(_log)
 
 
 def fingerprint() -> str:
-    """Return the SHA-256 of this file, even in a zip archive; "": no source."""
+    """Return the SHA-256 of this file; "": no source."""
     import hashlib
 
     with suppress(Exception):  # no source
@@ -858,7 +857,7 @@ def run_aside(name: str, work: Func, owner: Any = None) -> None:
 
 
 def join_threads(owner: Any, seconds: float) -> None:
-    """Wait until the threads of an owner have ended, but no longer than this."""
+    """Wait for the threads of an owner, but no longer than this."""
     deadline = time.monotonic() + seconds
     for thread in threading.enumerate():
         if getattr(thread, "owner", None) is owner:
@@ -1495,14 +1494,13 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# Skip on first reading. `Entry(function)` reads hints into schemas: `input_schema`, and
-# `output`, a Schema or None; `wrapped`: a result goes under "result". fit() checks
-# arguments, parse() texts, invoke() converts and calls; `stays`: here, in spite of
-# `run=`. schema_of(), form_of(), read_field() and to_json(): hints, forms, results.
-# log_refusals() logs what some hosts refuse in a tool.
+# Skip on first reading, except for the docstring of Entry, a function with its schemas:
+# fit() checks arguments, parse() texts, invoke() converts and calls. schema_of(),
+# form_of(), read_field(), to_json() are for hints, forms, results. log_refusals() logs
+# the parts of a tool that some hosts refuse.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
-# type that the function expects. For example, the hints of
+# type that the function expects. The hints of
 #
 #     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
 #
@@ -2156,7 +2154,7 @@ class Entry:
         context                  the parameter that takes the Context, or ""
         input_schema, input      for the arguments, and compiled
         output_schema, output    the same for the result, or None
-        wrapped                  the result is put into an object, under "result"
+        wrapped                  the result goes into an object, under "result"
         stays                    it runs on the request's thread, in spite of `run=`
         definition               the object in lists
         pattern                  of the URIs of a resource
@@ -2342,7 +2340,7 @@ _MEMBER_SCHEMAS = json.loads("""{
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
-    """Return the Schema of an object with only these members."""
+    """Return the Schema of an object with these members only."""
     return Schema(
         {
             "type": "object",
@@ -2474,7 +2472,7 @@ def tool_result(entry: Entry, value: Any) -> Message:
     return {**result, "resultType": "complete", "content": blocks}
 
 
-# The kinds of objects behind members, for `fields` in FEATURES.
+# The kinds of objects behind members: see `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
 _KINDS.update(content="content", contents="contents", resource="contents")
 _KINDS.update(messages="message", annotations="annotations")
@@ -2844,10 +2842,10 @@ class Registry:
 #     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# The client keeps the answers so far, as *request state*, which it can read but not
-# change: it expires, and is signed together with the request and the *principal*, the
-# caller (basic/patterns/mrtr §Server Requirements). A tool that calls
-# `ctx.elicit("Which branch?", branch=str)` has this conversation:
+# The client keeps the answers so far, as *request state*, which expires, and is signed
+# together with the request and the *principal*, the caller (basic/patterns/mrtr §Server
+# Requirements). A tool that calls `ctx.elicit("Which branch?", branch=str)` has this
+# conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -2856,8 +2854,8 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model, an *error* for the program that sent the request:
+# A *result* with `isError` is for the model, an *error* for the program that sent the
+# request (server/tools §Error Handling):
 #
 #     event                          in a tool                   in any other handler
 #     the handler asks (modern)      input required              input required
@@ -3116,8 +3114,8 @@ class Context:
         _wakes         functions for _cancel() to call
 
     `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
-    nothing waits under it. Any thread may call the methods for handlers, and _emit(),
-    _cancel() and _wake_with(). The other methods run on one thread after the other.
+    nothing waits under it. Any thread may call the methods for handlers, _emit(),
+    _cancel() and _wake_with().
     """
 
     version: str
@@ -3213,7 +3211,7 @@ class Context:
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
 
-    # ---- asking the client. A coroutine awaits these.
+    # ---- questions. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
         "content": {...}}, converted as arguments are, with defaults filled in."""
@@ -3501,7 +3499,7 @@ class Context:
 #     end of input, DELETE             at end  -              no: handlers may finish
 #
 # A cancellation wakes coroutines, questions and subscriptions, and calls on_cancel()
-# functions. Other handlers can only be asked to stop: Python cannot end a thread.
+# functions. Other handlers can only be asked to stop.
 
 
 class Peer:
@@ -3586,8 +3584,8 @@ class Peer:
 # ======== 9. The server ===============================================================
 # The whole server is `handle(message, send)`: a message comes in, messages go out. A
 # `def` handler runs on the thread of the request, or that of `run=`; an `async def`
-# handler on the event loop, while the thread of the request waits for it. Transports
-# serve each message in a copy of the context (contextvars) of run()'s caller.
+# handler on the event loop, while the thread of the request waits. Transports serve each
+# message in a copy of the context (contextvars) of run()'s caller.
 
 
 class Server(Registry):
@@ -3852,7 +3850,7 @@ class Server(Registry):
         self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
-                run = copy_context().run
+                run: Func = copy_context().run
                 serving = pool.submit(run, self.run, arguments, **options)
                 try:
                     while not serving.done():
@@ -3891,8 +3889,8 @@ def serve_discover(server: Server, ctx: Context) -> Message:
 def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
-    {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text.
+    {"tools": [...]}, for example, and `nextCursor` if there is more: the index of the
+    next page's first item, as text.
     """
     kind = ctx.method.split("/")[-2]  # "templates" of "resources/templates/list"
     entries = list(server.offered(kind, ctx).values())
