@@ -1709,6 +1709,10 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
+def _read_enum(kind: Any) -> Reader:
+    return _read_choices([member.value for member in kind]), kind
+
+
 def _package(kind: Any) -> str:
     return str(getattr(kind, "__module__", "")).split(".")[0]
 
@@ -1850,7 +1854,7 @@ def _read_hint(hint: Any) -> Reader:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):
-        return _read_choices([member.value for member in kind]), kind
+        return _read_enum(kind)
     if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
         if _package(kind) in _SDK:
             return {"type": "object"}, _keep
