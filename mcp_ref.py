@@ -3854,7 +3854,7 @@ class Server(Registry):
         self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
-                run: Func = copy_context().run
+                run: Any = copy_context().run
                 serving = pool.submit(run, self.run, arguments, **options)
                 try:
                     while not serving.done():
@@ -4692,10 +4692,10 @@ def serve_stdio(server: Server) -> None:
 # looks for clients that have hung up, and waits for none.
 
 __all__ += """
-    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS IDLE_SECONDS KEEP_ALIVE_SECONDS
-    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES MAX_SENDING_BYTES
-    SEND_SECONDS STALL_SECONDS Endpoint Exchange HttpError bearer event http_server
-    mirror serve_http unmirror
+    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS
+    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_IDLE_SECONDS MAX_LINE_BYTES
+    MAX_SENDING_BYTES SEND_SECONDS STALL_SECONDS Endpoint Exchange HttpError bearer
+    event http_server mirror serve_http unmirror
 """.split()
 
 KEEP_ALIVE_SECONDS = 15  # of silence, until a stream gets a comment
@@ -5872,7 +5872,7 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
-IDLE_SECONDS = 75  # between two requests; balancers close after 60 s
+MAX_IDLE_SECONDS = 75  # between two requests; balancers close after 60 s
 SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
 BODY_SECONDS = 120  # for a client to send a body
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
@@ -5886,7 +5886,7 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 # What a connection does, and until when:
 #
 #     CLOSES    it gives its client time to read an answer     2 s have passed
-#     WAITS     it waits for a request                         IDLE_SECONDS
+#     WAITS     it waits for a request                         MAX_IDLE_SECONDS
 #     READS     a head arrives                                 SEND_SECONDS
 #               a body arrives                                 BODY_SECONDS
 #     SENDS     64 KiB of an answer, or less, are sent         SEND_SECONDS
@@ -5994,7 +5994,7 @@ class HttpServer:
                     return False
                 del self.steps[lowest]
                 hang_up(lowest)
-            self.steps[sock] = WAITS, now + IDLE_SECONDS, 0
+            self.steps[sock] = WAITS, now + MAX_IDLE_SECONDS, 0
         return True
 
     def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
@@ -6030,7 +6030,7 @@ class HttpServer:
                         self._context.copy().run(self.endpoint.serve, exchange)
                         if exchange.closing:
                             break
-                        self.step(sock, WAITS, IDLE_SECONDS)
+                        self.step(sock, WAITS, MAX_IDLE_SECONDS)
                 self._linger(sock)
         finally:
             self.leave(sock)

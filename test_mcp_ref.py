@@ -5343,7 +5343,7 @@ def test_the_connection_that_waits_for_longest_makes_room():
         connect(served)
         connect(idle)
         for name in ("READS", "SERVES", "SENDS", "WAITS"):
-            httpd.step(served, mcp.Step[name], mcp.IDLE_SECONDS)
+            httpd.step(served, mcp.Step[name], mcp.MAX_IDLE_SECONDS)
         connect(new)
         assert list(httpd.steps) == [served, new]
         with pytest.raises(OSError):

@@ -372,7 +372,7 @@ GROUPS = {
 # The version that brought a name or a parameter, if it is newer than 1.0.
 SINCE = {
     "2.0": """CHECK_SECONDS MAX_BATCH_BYTES MAX_ERRORS MAX_SENDING_BYTES
-        ON_CANCEL_SECONDS DIFFERENCES FILE_SECONDS IDLE_SECONDS Endpoint.begin_checks
+        ON_CANCEL_SECONDS DIFFERENCES FILE_SECONDS MAX_IDLE_SECONDS Endpoint.begin_checks
         Exchange.ready LISTS META Peer.check_questions Peer.disconnect Peer.register
         Pipe STALL_SECONDS Schema.errors Server(show_errors=)
         Server.capabilities(tells=) Server.run(http=) meta_for COURTESY_SECONDS
@@ -462,6 +462,7 @@ LIMITS = {
     "CLOSE_STEP_SECONDS": "until a server exits, after its stdin was closed, and again after "
     "SIGTERM",
     "IDLE_SECONDS": "how long an idle connection is kept: many servers close it after 5 s",
+    "MAX_IDLE_SECONDS": "how long a connection is kept between two requests",
     "MAX_CHANGE": "characters of a change; a longer one is kept if no other waits",
     "MAX_COMPLETIONS": "values of a completion",
     "MAX_CONNECTIONS": "HTTP connections, if there are descriptors (`LimitNOFILE=`: 32 more); "
