@@ -947,7 +947,7 @@ def usage(problem: str = "") -> typing.NoReturn:
 
 def greet(arguments: list[str]) -> None:
     """On a terminal, say what the program waits for; SystemExit: a wrong option."""
-    if not os.isatty(0):
+    if not (os.isatty(0) and os.isatty(2)):  # on Windows, the null device is one, too
         return
     for word in arguments:
         if word in ("-h", "--help"):
@@ -5969,7 +5969,9 @@ class HttpServer:
                 sock, address = self.socket.accept()
         except OSError:  # none has come, or no descriptor is left
             return
-        sock.settimeout(None)
+        # On Windows, hang_up() does not end a send that waits.
+        seconds = max(SEND_SECONDS, BODY_SECONDS)
+        sock.settimeout(None if os.name == "posix" else seconds)
         serve = partial(attempt, partial(self.serve, sock, address))
         if self.admit(sock) and spawn("mcp-connection", serve):
             return
