@@ -325,15 +325,12 @@ def vectors(place: Place) -> None:
 
 def fairness(place: Place) -> None:
     """The vectors accuse no conforming server, and each for a MUST can fail."""
-    words = [place.newest, ".ci/mutants.py", "strange", "--quick"]
-    # They judge by what comes in time, and three lanes are busy: once more counts.
-    if call(*words, check=False):
-        print("== once more")
-        call(*words)
-    words = [place.newest, ".ci/mutants.py", "mutants", "--quick"]
-    if call(*words, check=False):
-        print("== once more")
-        call(*words)
+    for mode in ("strange", "mutants"):
+        words = [place.newest, ".ci/mutants.py", mode, "--quick"]
+        # They judge by what comes in time, and three lanes are busy: once more counts.
+        if call(*words, check=False):
+            print("== once more")
+            call(*words)
 
 
 def hints(place: Place) -> None:
