@@ -217,7 +217,7 @@ class Stranger:
         said = b""
         while not re.search(rb"session_id=.*\n\n\r\n", said, re.S):
             said += link.recv(1000)
-        path = f"/{re.findall(r'data: /?(\S+)', said.decode())[0]}"
+        path = "/" + str(re.findall(r"data: /?(\S+)", said.decode())[0])
         client = {"name": "c", "version": "1"}
         params: Any = {"protocolVersion": WITH_BATCHES, "capabilities": {}}
         params["clientInfo"] = client
