@@ -772,7 +772,7 @@ def constants(source: Source) -> str:
         "### Limits",
         f"Change one before the first call: `{source.module.__name__}.NAME = value`. "
         + (
-            "[operate.md](operate.md#limits) tells what an operator would change."
+            "[operate.md](operate.md#limits) tells how they work together."
             * is_module
         ),
         table("name, default, limits", sorted(rows)),
