@@ -2568,10 +2568,7 @@ def uri_key(uri: Any) -> str:
 
 
 class Registry:
-    """The functions that a server offers.
-
-    To add or remove some later, register them, or delete them from the dicts, then call
-    Server.changed(). Only one thread at a time may do so.
+    """The functions that a server offers. One thread at a time may change them.
 
         tools, resources, templates, prompts    by name or URI
         completions   by (prompt or template, argument)
@@ -3604,9 +3601,10 @@ class Server(Registry):
     clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
     def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
     ("private", "public") are caching hints. `show_errors`: the model gets the text of a
-    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons.
-    `on_watch` is called with the URI and the Context of each subscription to a
-    resource; it raises an exception to refuse one.
+    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons. To
+    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
+    call changed(). `on_watch` is called with the URI and the Context of each
+    subscription to a resource; it raises an exception to refuse one.
 
         listeners      subscriptions, and sessions, that are told of changes
         _loop          the event loop; None: no coroutine has run
