@@ -948,7 +948,7 @@ def usage(problem: str = "") -> typing.NoReturn:
 
 def greet(arguments: list[str]) -> None:
     """On a terminal, say what the program waits for; SystemExit: a wrong option."""
-    if not os.isatty(0):
+    if not (os.isatty(0) and os.isatty(2)):  # on Windows, the null device is one, too
         return
     for word in arguments:
         if word in ("-h", "--help"):
@@ -4445,11 +4445,9 @@ def serve_batch(
 # and ends. While MAX_THREADS handlers are slow, the reader puts others into the queue,
 # and still serves messages that run no author's code, such as `ping` and cancellations.
 #
-# serve_stdio() returns at most LEAVE_SECONDS after the end of input, because the client
-# may still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
-# After the end of a file (`server < file`) it waits for FILE_SECONDS. Running handlers
-# may finish in this time; subscriptions and open questions end at once. Then the
-# requests that still run are cancelled.
+# At the end of input, running handlers have LEAVE_SECONDS to finish (FILE_SECONDS, if a
+# file has ended); after a signal, stop(), or a client that closes our stdout, 50 ms.
+# Then they are cancelled. Subscriptions and open questions end at once.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
 FILE_SECONDS = 600  # for running handlers, after the end of a file
@@ -4461,7 +4459,6 @@ class Pipe(Peer):
     A socket is one descriptor twice. The caller closes them; a socket is shut down
     first, or a thread might still read.
 
-        _patience    seconds for running handlers, after the end of input
         _deadline    until then, running handlers may finish; inf until stop()
         _serving     a lock that stop() releases
         _context     the context of run()'s caller; each message gets a copy
@@ -4481,9 +4478,6 @@ class Pipe(Peer):
         # Files put their descriptors into binary mode: on Windows, \n would be \r\n.
         self._source = os.fdopen(source, "rb", 2**16, closefd=False)
         self._out = os.fdopen(out, "wb", 0, closefd=False)
-        self._patience = LEAVE_SECONDS
-        if os.path.isfile(source):
-            self._patience = FILE_SECONDS
         self._trace = tracer()
         self._deadline = inf
         self._serving = threading.Lock()
@@ -4524,7 +4518,8 @@ class Pipe(Peer):
                 self._trace(">", b"", closed=True)
                 if not has_read:
                     _log("input ended before any message; `--http 8000` needs no input")
-                self.stop(self._patience)
+                is_file = os.path.isfile(self._source.fileno())
+                self.stop(FILE_SECONDS if is_file else LEAVE_SECONDS)
             elif self._deadline == inf and not line.isspace():
                 has_read = True
                 context = self._context.copy()
@@ -4671,8 +4666,9 @@ def serve_stdio(server: Server) -> None:
 # ======== 13. The endpoint: the rules of HTTP, without sockets ========================
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
 # request, and the means to answer it. Every message is a POST of its own. The answer is
-# one JSON object, or a stream of events if something must be sent before the response.
-# The first failing check determines the answer:
+# one JSON object, or a stream of events, if something must be sent before the response:
+# a message, or a comment when a proxy might take silence for a failure. The first
+# failing check determines the answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
@@ -4688,7 +4684,7 @@ def serve_stdio(server: Server) -> None:
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
 # While a handler runs, nothing reads from its connection. So one thread, `mcp-check`,
-# looks for clients that have hung up, and waits for none.
+# looks for clients that have hung up, and for comments that are due. It never waits.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -5030,11 +5026,12 @@ class Answer:
             if "id" in message:
                 raise ClientLacks(MISSING_CAPABILITY, "the client accepts no events")
             return
-        with self.lock:
-            if is_last and self.outbox is None:
-                reply(self.exchange, self._status(message), line)
-                self.ended = True
-                return
+        if is_last and self.outbox is None:
+            with self.lock:
+                if self.outbox is None:  # or mcp-check was first
+                    reply(self.exchange, self._status(message), line)
+                    self.ended = True
+                    return
         outbox = self.stream()
         if self.listens and not is_last:
             outbox.add_change(line)
@@ -5065,12 +5062,12 @@ class Answer:
 
     def stream(self) -> Outbox:
         """Become a stream, if need be; return the outbox."""
-        with self.lock:
-            if self.outbox is None:
-                self.outbox = self.new_outbox()
+        if self.outbox is None:
+            with self.lock:
+                self.outbox = self.outbox or self.new_outbox()
                 if self.ended:  # the client has left
                     self.outbox.detach(self)
-            return self.outbox
+        return self.outbox
 
     def flush(self) -> None:
         """Write the events that wait, and the end after the last one."""
@@ -5120,28 +5117,29 @@ class Answer:
         if not self.lock.acquire(blocking=False):
             return  # another thread is writing, and notices it
         try:
-            if self.ended or not self._has_left():
-                return
+            if not self.ended:
+                self._keep_alive()
+            return
+        except (OSError, ValueError):
             self.ended = True
         finally:
             self.lock.release()
         self.exchange.hang_up()  # its thread may be busy for a long time
         self._lose_client()
 
-    def _has_left(self) -> bool:
+    def _keep_alive(self) -> None:
+        """Send a comment that is due; OSError: the client has left."""
         now = time.monotonic()
         exchange = self.exchange
-        try:
-            if self.written + KEEP_ALIVE_SECONDS < now and exchange.ready():
-                self.written = now
-                if self.outbox is None and self.takes_events():
-                    self.outbox = self.new_outbox()
-                    self._begin()
-                if self.begun:
-                    exchange.write(b": \n\n")
-            return exchange.gone()
-        except (OSError, ValueError):
-            return True
+        if self.written + KEEP_ALIVE_SECONDS < now and exchange.ready():
+            self.written = now
+            if self.outbox is None and self.takes_events():
+                self.outbox = self.new_outbox()
+                self._begin()
+            if self.begun:
+                exchange.write(b": \n\n")
+        if exchange.gone():
+            raise OSError("the client has left")
 
     def _lose_client(self) -> None:
         """Modern: cancel the request. Legacy: the client may come back for the rest."""
@@ -5970,7 +5968,9 @@ class HttpServer:
                 sock, address = self.socket.accept()
         except OSError:  # none has come, or no descriptor is left
             return
-        sock.settimeout(None)
+        # On Windows, hang_up() does not end a send that waits.
+        seconds = max(SEND_SECONDS, BODY_SECONDS)
+        sock.settimeout(None if os.name == "posix" else seconds)
         serve = partial(attempt, partial(self.serve, sock, address))
         if self.admit(sock) and spawn("mcp-connection", serve):
             return
