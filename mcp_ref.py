@@ -5486,7 +5486,7 @@ class Endpoint:
         """Check a principal; `0` may be one."""
         try:
             digest(principal)
-        except (TypeError, ValueError):
+        except ValueError:
             raise TypeError(
                 f"authorize= must return a JSON value, not {principal!r:.200}"
             ) from None
@@ -5629,6 +5629,7 @@ SESSION_SECONDS = 3600  # without a request, until a session expires
 REPLAY_BYTES = 2**17  # of events that a stream keeps, for clients that come back
 MAX_KEPT_BYTES = 2**26  # of streams that have ended, in all sessions
 RETRY_MS = 500  # until a client comes back after close_stream()
+_GONE = "the session is gone; send `initialize` to open another"
 __all__ += """
     MAX_KEPT_BYTES MAX_NAME_LENGTH MAX_SESSIONS REPLAY_BYTES RETRY_MS SESSION_SECONDS
 """.split()
@@ -5759,7 +5760,7 @@ class Sessions:
         ident = exchange.headers.get("mcp-session-id", named)
         session = self._open.get(ident)
         if session is None or session.principal != digest(exchange.principal):
-            raise HttpError(404, GONE)
+            raise HttpError(404, _GONE)
         if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
             raise HttpError(400, "MCP-Protocol-Version must be legacy")
         session.used = time.monotonic()
@@ -5807,20 +5808,16 @@ def find_session(endpoint: Endpoint, answer: Answer, message: Any) -> None:
     version = exchange.headers.get("mcp-protocol-version", R2)
     if version not in REVISIONS:
         raise HttpError(400, "MCP-Protocol-Version is unknown")
-    request = message if isinstance(message, dict) else {}
     if endpoint.stateless:
         if version in versions("legacy"):
             Session(endpoint.server, answer.peer, version, {}).open()
-    elif request.get("method") == "initialize" and "id" in request:
+    elif is_request(message) and message["method"] == "initialize":
         answer.peer = HttpSession(endpoint, exchange)
     elif "mcp-session-id" in exchange.headers:
         answer.peer = endpoint.sessions.find(exchange)
     # Answers in a session have status 200, except to a refused batch.
     if answer.peer.session and not isinstance(message, list):
         answer.is_early = False
-
-
-GONE = "the session is gone; send `initialize` to open another"
 
 
 def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5843,7 +5840,7 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
         if outbox is session.own and after is not None and outbox.place > after + 1:
             session.close()  # changes are missing: the client must fetch everything
-            raise HttpError(404, GONE)
+            raise HttpError(404, _GONE)
 
     endpoint.run_handler(answer, listen)
 

@@ -4256,7 +4256,7 @@ def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
 @parametrize(
     "principal, status, said",
     [
-        *[(one, 500, "authorize= must return a JSON") for one in (object(), {(): 1})],
+        (object(), 500, "authorize= must return a JSON"),
         *[(one, 401, "not authorized") for one in (None, False, "", [], {})],
         # 415: the next check
         *[(one, 415, "") for one in (0, 0.0, True, "a", [None], {"a": ""})],
