@@ -4642,9 +4642,9 @@ class Pipe(Peer):
 def abandon(peer: Peer) -> None:
     """Cancel all requests that run, and name them in the log."""
     left = list(peer.running.values())
-    if left:
-        names = [f"{one.method} {one.params.get('name', '')}" for one in left]
-        _log(f"requests abandoned: {len(left)} ({', '.join(names):.500})")
+    names = [f"{one.method} {one.params.get('name', '')}" for one in left]
+    if names:
+        _log(f"requests abandoned: {', '.join(names):.500}")
     peer.cancel_all()
 
 
@@ -4741,10 +4741,9 @@ def read_chunks(stream: Any) -> bytes:
             raise HttpError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         data += stream.read(size)
         line = stream.readline(1000)
-        if not size:  # after the last chunk, ignore trailers
-            while left > 0 and line.endswith(b"\r\n") and line != b"\r\n":
-                left -= len(line)
-                line = stream.readline(1000)
+        while not size and left > 0 and re.fullmatch(b"[^\r\n]+\r\n", line):
+            left -= len(line)  # ignore trailers after the last chunk
+            line = stream.readline(1000)
         if line != b"\r\n":
             raise HttpError(400, "a chunk or a trailer is malformed")
     return bytes(data)
@@ -4938,9 +4937,9 @@ class Outbox:
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
-        """Let a reader take the waiting events, or all events after one that the client
-        has seen: later ones may have been lost with its connection. Any other reader
-        must end. False: the outbox has ended, and there are no such events."""
+        """Let a reader take the waiting events, or all after one that the client has
+        seen. Any other reader must end. False: the outbox has ended, without such
+        events."""
         with self._moved:
             if after is not None:
                 following = self.first + len(self.events)
@@ -5054,17 +5053,14 @@ class Answer:
     def takes_events(self) -> bool:
         """Tell whether the client accepts a stream; without Accept, it does."""
         accept = self.exchange.headers.get("accept", "*/*")
-        named = re.search(r"(?i)text/(event-stream|\*)|\*/\*", accept)
-        return self.listens or named is not None
+        names_them = re.search(r"(?i)text/(event-stream|\*)|\*/\*", accept)
+        return self.listens or bool(names_them)
 
-    def new_outbox(self) -> Outbox:
-        return Outbox(self)
-
-    def stream(self) -> Outbox:
+    def stream(self) -> Any:
         """Become a stream, if need be; return the outbox."""
         if self.outbox is None:
             with self.lock:
-                self.outbox = self.outbox or self.new_outbox()
+                self.outbox = self.outbox or self.peer.new_outbox(self)
                 if self.ended:  # the client has left
                     self.outbox.detach(self)
         return self.outbox
@@ -5134,7 +5130,7 @@ class Answer:
         if self.written + KEEP_ALIVE_SECONDS < now and exchange.ready():
             self.written = now
             if self.outbox is None and self.takes_events():
-                self.outbox = self.new_outbox()
+                self.outbox = self.peer.new_outbox(self)
                 self._begin()
             if self.begun:
                 exchange.write(b": \n\n")
@@ -5243,6 +5239,12 @@ class PostPeer(Peer):
         # post() still holds the message while the subscription runs.
         ctx.params.clear()
         ctx.meta.clear()
+
+    def new_outbox(self, answer: Answer) -> Outbox:
+        return Outbox(answer)
+
+    def end_answer(self, answer: Answer) -> None:
+        self.cancel_all()  # a subscription whose client has left
 
 
 # ---- who may call
@@ -5407,7 +5409,7 @@ class Endpoint:
         """Check a principal; `0` may be one."""
         try:
             digest(principal)
-        except (TypeError, ValueError):
+        except ValueError:
             raise TypeError(
                 f"authorize= must return a JSON value, not {principal!r:.200}"
             ) from None
@@ -5452,7 +5454,7 @@ class Endpoint:
         message = self.read_message(exchange)
         listens = is_request(message) and message["method"] == "subscriptions/listen"
         answer = Answer(exchange, PostPeer(exchange.headers), listens)
-        answer = legacy_answer(self, answer, message)
+        find_session(self, answer, message)
         self.server.handle(
             message,
             answer,
@@ -5489,8 +5491,7 @@ class Endpoint:
                     raise HttpError(503, "too many streams", {"Retry-After": "1"})
             self.answers[answer] = None
         self.begin_checks()
-        is_post = isinstance(answer.peer, PostPeer)
-        if self.closed and is_post:
+        if self.closed and isinstance(answer.peer, PostPeer):
             answer.peer.close()  # close() may not have seen it
         try:
             work()
@@ -5498,8 +5499,7 @@ class Endpoint:
         finally:
             with self.lock:
                 del self.answers[answer]
-            if is_post:
-                answer.peer.cancel_all()  # a subscription whose client has left
+            answer.peer.end_answer(answer)
 
     def begin_checks(self) -> None:
         """Start the thread mcp-check, unless it runs, or no thread is left."""
@@ -5549,6 +5549,7 @@ SESSION_SECONDS = 3600  # without a request, until a session expires
 REPLAY_BYTES = 2**17  # of events that a stream keeps, for clients that come back
 MAX_KEPT_BYTES = 2**26  # of streams that have ended, in all sessions
 RETRY_MS = 500  # until a client comes back after close_stream()
+_GONE = "the session is gone; send `initialize` to open another"
 __all__ += """
     MAX_KEPT_BYTES MAX_NAME_LENGTH MAX_SESSIONS REPLAY_BYTES RETRY_MS SESSION_SECONDS
 """.split()
@@ -5583,9 +5584,27 @@ class HttpSession(Peer):
         if self.endpoint.closed:  # close() may not have seen it
             self.close()
 
+    def new_outbox(self, answer: Answer) -> Outbox:
+        """Make an outbox that outlives its connection."""
+        outbox = Outbox(answer, REPLAY_BYTES)
+        self.endpoint.sessions.keep(self, outbox)
+        if self.session and self.session.rules.has("priming events"):
+            answer.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
+        return outbox
+
+    def end_answer(self, answer: Answer) -> None:
+        if answer.outbox and not answer.listens:
+            self.endpoint.sessions.keep(self, answer.outbox, ASK_SECONDS)
+        self.settle()
+
     def disconnect(self, send: Send) -> None:
-        if isinstance(send, SessionAnswer):
-            send.disconnect()
+        if not isinstance(send, Answer) or not send.takes_events():
+            return
+        outbox = send.stream()
+        reader = outbox.reader
+        if reader and send.greeting:  # a priming event tells how to come back
+            outbox.detach(reader)
+            reader.flush()
 
     def check_questions(self) -> None:
         sessions = self.endpoint.sessions.all()
@@ -5661,7 +5680,7 @@ class Sessions:
         ident = exchange.headers.get("mcp-session-id", named)
         session = self._open.get(ident)
         if session is None or session.principal != digest(exchange.principal):
-            raise HttpError(404, GONE)
+            raise HttpError(404, _GONE)
         if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
             raise HttpError(400, "MCP-Protocol-Version must be legacy")
         session.used = time.monotonic()
@@ -5698,63 +5717,27 @@ class Sessions:
                 session.close()
 
 
-class SessionAnswer(Answer):
-    """The answer to a POST in a session: it outlives its connection."""
-
-    def new_outbox(self) -> Outbox:
-        outbox = Outbox(self, REPLAY_BYTES)
-        session = self.peer.session
-        self.peer.endpoint.sessions.keep(self.peer, outbox)
-        if session and session.rules.has("priming events"):
-            self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
-        return outbox
-
-    def disconnect(self) -> None:
-        """Disconnect, if a priming event has told the client how to come back."""
-        if not self.takes_events():
-            return
-        outbox = self.stream()
-        reader = outbox.reader
-        if reader and self.greeting:
-            outbox.detach(reader)
-            reader.flush()
-
-    def finish(self) -> None:
-        super().finish()
-        if self.outbox:  # its session may have ended
-            self.peer.endpoint.sessions.keep(self.peer, self.outbox, ASK_SECONDS)
-        self.peer.settle()
-
-
 # ---- the endpoint for legacy clients
-def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
-    """Return the answer to a message of either era."""
+def find_session(endpoint: Endpoint, answer: Answer, message: Any) -> None:
+    """Give the answer to a legacy message its session."""
     with suppress(KeyError, TypeError):  # a message without these is legacy
         if META_VERSION in message["params"]["_meta"]:
-            return answer
+            return
     # [2025-11-25] basic/transports §Session Management.
     exchange = answer.exchange
     version = exchange.headers.get("mcp-protocol-version", R2)
     if version not in REVISIONS:
         raise HttpError(400, "MCP-Protocol-Version is unknown")
-    request = message if isinstance(message, dict) else {}
-    session = None
     if endpoint.stateless:
         if version in versions("legacy"):
             Session(endpoint.server, answer.peer, version, {}).open()
-    elif request.get("method") == "initialize" and "id" in request:
-        session = HttpSession(endpoint, exchange)
+    elif is_request(message) and message["method"] == "initialize":
+        answer.peer = HttpSession(endpoint, exchange)
     elif "mcp-session-id" in exchange.headers:
-        session = endpoint.sessions.find(exchange)
-    if session:
-        answer = SessionAnswer(exchange, session)
+        answer.peer = endpoint.sessions.find(exchange)
     # Answers in a session have status 200, except to a refused batch.
     if answer.peer.session and not isinstance(message, list):
         answer.is_early = False
-    return answer
-
-
-GONE = "the session is gone; send `initialize` to open another"
 
 
 def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5777,7 +5760,7 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
         if outbox is session.own and after is not None and outbox.place > after + 1:
             session.close()  # changes are missing: the client must fetch everything
-            raise HttpError(404, GONE)
+            raise HttpError(404, _GONE)
 
     endpoint.run_handler(answer, listen)
 
@@ -6106,6 +6089,7 @@ class SocketExchange(Exchange):
     ) -> None:
         self.server = server
         self.sock = sock
+        self.step = partial(server.step, sock)
         self.address, self.port = address[:2]
         self.hosts = server.hosts
 
@@ -6133,9 +6117,9 @@ class SocketExchange(Exchange):
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.server.step(self.sock, READS, BODY_SECONDS)
+        self.step(READS, BODY_SECONDS)
         data = super().body()
-        self.server.step(self.sock, SERVES)
+        self.step(SERVES)
         self.server.trace(">", data, self.port, self.headers, http=self.name)
         return data
 
@@ -6145,15 +6129,14 @@ class SocketExchange(Exchange):
         # After a flaw, or an unread body, the rest may look like another request.
         if self.unread or self.flaw or ends:
             self.closing = True
-        framing = {}
+        framing = {"Date": http_date(int(time.time()))}
         if self.closing:
             framing["Connection"] = "close"
         if body is not None and status != 204:
             framing["Content-Length"] = str(len(body))
         elif body is None and self.chunked:
             framing["Transfer-Encoding"] = "chunked"
-        date = http_date(int(time.time()))
-        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"
+        head = f"HTTP/1.1 {status} \r\n"
         for name, value in {**headers, **framing}.items():
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
@@ -6163,13 +6146,13 @@ class SocketExchange(Exchange):
             data = b""
         self._send(data, head.encode("ascii", "backslashreplace") + b"\r\n")
         if body is None or self.closing:  # events follow; or a handler of HTTP+SSE
-            self.server.step(self.sock, SERVES)
+            self.step(SERVES)
 
     def _send(self, data: bytes, head: bytes = b"") -> None:
         try:
             for at in range(0, len(data) or 1, _PART):
                 left = len(data) - at
-                self.server.step(self.sock, SENDS, SEND_SECONDS, left)
+                self.step(SENDS, SEND_SECONDS, left)
                 self.sock.sendall(head + data[at : at + _PART])
                 head = b""
         except OSError:
@@ -6181,7 +6164,7 @@ class SocketExchange(Exchange):
         if self.chunked:
             data = b"%x\r\n%s\r\n" % (len(data), data)
         self._send(data)
-        self.server.step(self.sock, SERVES)
+        self.step(SERVES)
 
     def end(self, hang_up: bool = False) -> None:
         if self.chunked:

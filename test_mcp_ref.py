@@ -3985,7 +3985,7 @@ def test_a_call_is_answered_after_the_end_of_a_file(seconds, tmp_path):
     if seconds:
         assert "cancelled: False" in str(answers) and not log
     else:
-        assert not answers and log == ["requests abandoned: 1 (tools/call slow)"]
+        assert not answers and log == ["requests abandoned: tools/call slow"]
 
 
 @parametrize("message, count", [(None, 1), (modern("tools/list"), 0)])
@@ -4256,7 +4256,7 @@ def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
 @parametrize(
     "principal, status, said",
     [
-        *[(one, 500, "authorize= must return a JSON") for one in (object(), {(): 1})],
+        (object(), 500, "authorize= must return a JSON"),
         *[(one, 401, "not authorized") for one in (None, False, "", [], {})],
         # 415: the next check
         *[(one, 415, "") for one in (0, 0.0, True, "a", [None], {"a": ""})],
@@ -6323,7 +6323,7 @@ def test_what_a_server_abandons_when_it_closes_is_logged(capfd):
         site('a <* "progress":1')
         site("close")
         site("open g")
-    assert "requests abandoned: 1" in capfd.readouterr().err
+    assert "requests abandoned: tools/call" in capfd.readouterr().err
 
 
 @needs_posix
