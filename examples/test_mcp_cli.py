@@ -452,7 +452,7 @@ def test_the_files_of_other_hosts_mean_what_they_mean_there(home, host, monkeypa
     said = []
     found = {
         entry.name: entry
-        for one in host_files.places()
+        for one in host_files.places(platform="linux")
         if one.path.is_file()
         for entry in host_files.read(one.path, said.append, one.host, one.scope)
     }
@@ -823,8 +823,8 @@ def test_each_list_stands_for_itself(run, failure, said):
         prompts_list={"prompts": [{"name": "p"}]},
         resources_templates_list=failure,
     ) as site:
-        timeout = "30" if failure is not None else "0.5"
-        words = ["list", "--timeout", timeout, site.url]
+        timeout = PATIENCE if failure is not None else PATIENCE / 30
+        words = ["list", "--timeout", str(timeout), site.url]
         status, out, err = run(*words)
         assert status == 0 and "t()" in out and "p()" in out, err
         (line,) = err.splitlines()
@@ -839,7 +839,8 @@ def test_each_list_stands_for_itself(run, failure, said):
 def test_if_nothing_can_be_listed_the_first_failure_is_the_status(run, failure, wanted):
     lists = {name.replace("/", "_"): failure for name in EMPTY}
     with odd(**{**lists, "prompts_list": (-1, "second")}) as site:
-        words = ["list", "--timeout", "0.3", site.url]
+        timeout = PATIENCE if failure is not None else PATIENCE / 30
+        words = ["list", "--timeout", str(timeout), site.url]
         status, out, err = run(*words)
         assert (status, out, len(err.splitlines())) == (wanted, "", 4)
         status, out, err = run(*words, "--json")
@@ -1997,7 +1998,7 @@ def test_a_schema_that_combines_others_shows_what_is_known(
     "target, hint",
     [
         ("npx -y some-server", "-- npx -y some-server"),
-        ("~/server.py", "did you mean /"),
+        ("~/server.py", "home/server.py?"),
         ("localhost:8000/mcp", "http://localhost:8000/mcp"),
     ],
 )

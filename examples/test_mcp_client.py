@@ -416,7 +416,7 @@ raises RpcError broken
 call listen tools
 raises HttpError 405
 == a call whose answer is already a stream is cancelled | on: http 2025-03-26..2025-11-25
-call call_tool x timeout=0.05
+call call_tool x timeout=0.5
 > tools/call
 < - notifications/message {"level": "info", "data": ""}
 > - notifications/cancelled {"requestId": {ID}}
@@ -593,6 +593,7 @@ def test_a_keyword_is_not_an_argument_of_a_tool():
                 call("t", a=1)
 
 
+@needs_posix
 def test_client_answers_no_more_questions_than_a_server_reads():
     """A question is open until its answer is written."""
     code = """if True:

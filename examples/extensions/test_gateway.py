@@ -57,6 +57,13 @@ ENDS = []  # ends what gateway() started
 STAGES = []  # the last one is the current test's
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """On a slow machine, upstreams start slowly."""
+    monkeypatch.setattr(gw, "WAIT_SECONDS", PATIENCE)
+    monkeypatch.setattr(gw, "INTRODUCE_SECONDS", PATIENCE / 5)
+
+
 @functools.cache
 def gateway():
     """Start a gateway in front of one server, reached in the newest and in a legacy
@@ -1595,7 +1602,15 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
         ({"command": [f"/none/such -k {SECRET}"], "env": {"K": "v"}}, "in args"),
         ({"command": [f"KEY={SECRET} /none/such"]}, "in args"),
         ({"command": [f"/none/such\t{SECRET}"]}, "in args"),
-        ({"command": [sys.executable, f"/none/such.py --key {SECRET}"]}, "exit status"),
+        (
+            {
+                "command": [
+                    sys.executable,
+                    f"{os.path.normpath('/none/such.py')} --key {SECRET}",
+                ]
+            },
+            "exit status",
+        ),
         ({"command": [sys.executable, "a\0b" + SECRET]}, "cannot start"),
         ({"command": ["a\0b" + SECRET]}, "cannot start"),
         ({"url": "http://127.0.0.1:9/m cp?key=" + SECRET}, "down"),
@@ -2047,7 +2062,7 @@ def test_an_upstream_that_answers_no_cancelled_call_is_connected_anew(
         ann = person("ann")
         for number in range(1, 4):
             with pytest.raises(TimeoutError):
-                ann.call("up__late", timeout=0.05)
+                ann.call("up__late", timeout=PATIENCE / 20)
             wait_until(lambda: len(upstream.main.client.unanswered) == number)
         assert not upstream.own
         assert "accept" in ann.call("up__ask") and len(upstream.own) == 1

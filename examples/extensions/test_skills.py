@@ -167,6 +167,8 @@ def write_folder(top: Path):
 
 def test_skills_are_served(tmp_path, monkeypatch, capsys):
     write_folder(tmp_path)
+    if not (tmp_path / "link" / "x").is_symlink():
+        pytest.skip("Wine reports that it has made a symbolic link, and makes none")
     monkeypatch.setattr(skills, "MAX_FILES", 5)
     monkeypatch.setattr(skills, "MAX_BYTES", 110)
     server = mcp.Server("skills")

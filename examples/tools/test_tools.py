@@ -1184,7 +1184,7 @@ ENDS = [
         "GET /mcp": {"connection 3 Outbox.wait"},
         "SIGTERM": {"MainThread Endpoint.close"},
         "POST /mcp a response": {
-            "connection 2 SocketExchange.end",
+            "connection 2 Answer.finish",
             "MainThread HttpSession.close",
         },
     },
