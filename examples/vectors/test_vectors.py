@@ -989,6 +989,9 @@ def test_each_vector_on_stdio_has_a_check():
     ids = [name for names in rows.values() for name in names.split()]
     assert len(ids) == len(set(ids)) > 400
     assert all(re.fullmatch("[a-z0-9-]+", check) for check in rows)
+    new = sum(check.startswith("stdio-") for check in rows)
+    text = f"{len(rows)} checks for the {len(ids)} vectors on stdio, {new} of them new"
+    assert text in (VECTORS / "suite" / "README.md").read_text("utf-8")
 
 
 # Conforming freedoms, and none that depends on time.
