@@ -15,15 +15,14 @@
 """A Model Context Protocol (MCP) server in one file, standard library only.
 
 With MCP, an AI application (the *host*, with a *client* inside it) uses the tools and
-data of a *server*. Client and server exchange JSON objects, as JSON-RPC 2.0 defines
-them. There are three kinds of message:
+data of a *server*. They exchange JSON objects, as JSON-RPC 2.0 defines them:
 
     request      {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {...}}
     response     {"jsonrpc": "2.0", "id": 1, "result": {...}}  or  {..., "error": {...}}
     notification {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 
 A request gets one response, with the same `id`, unless it is cancelled; a notification
-has no id and is never answered. A server offers *tools* (functions that the model
+is never answered. A server offers *tools* (functions that the model
 calls), *resources* (data named by a URI, which the application reads) and *prompts*
 (message templates that the user picks). It may ask the client *questions*: for
 *elicitation* (a form for the user), *sampling* (a completion from the client's model)
@@ -51,7 +50,7 @@ part II, which adds HTTP.
 There are two ways through the file: *all of it*, from the top, or *the protocol*,
 without the body of sections 3, 4, 5, 15 and 16, whose first lines say all that the rest
 needs of them. By the formula of `.ci/shape.py` these take 8½ and 5½ hours; the time for
-whatever stops you comes on top. "How a message travels", before part I, is the map.
+whatever stops you comes on top. "How a message travels" is the map.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
@@ -123,7 +122,7 @@ __all__ = """
 Message = dict[str, Any]  # a JSON object, as a plain dict
 Func = Callable[..., Any]
 F = typing.TypeVar("F", bound=Func)  # a decorator returns it unchanged
-Headers = dict[str, str]  # HTTP headers
+Headers = dict[str, str]
 Send = Callable[[Any], None]  # sends one message
 
 
@@ -285,7 +284,7 @@ for _method, _row in _PARAMS.items():
     for _word in _row.types.split():
         _name, _type = _word.split(":")
         PARAMS.setdefault(_method, {})[_name] = _PARAM_TYPES[_type]
-RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
+RETRY = "inputResponses", "requestState"  # see section 7
 
 # The reserved keys of `_meta`: basic/index §_meta. To add one: a row, and its name below.
 META = read_table("""
@@ -712,7 +711,7 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
     """Tell whether a pipe or socket is ready; if unknown, True for writing only."""
     import selectors
 
-    # A PollSelector needs no descriptor of its own. Windows has only SelectSelector.
+    # A PollSelector needs no descriptor of its own. Windows lacks it.
     made = getattr(selectors, "PollSelector", selectors.SelectSelector)
     wanted = selectors.EVENT_WRITE if to_write else selectors.EVENT_READ
     try:
@@ -725,7 +724,7 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
 
 def printable(source: str, kept: str = "") -> str:
     """Escape the control characters and line ends in a text, except those in `kept`."""
-    if source.isprintable():  # nearly always, and this is fast
+    if source.isprintable():  # nearly always
         return source
     return "".join(
         one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in source
@@ -759,10 +758,10 @@ _log_once = cache(_log)
 
 
 def fingerprint() -> str:
-    """Return the SHA-256 of this file, even in a zip archive; "": no source."""
+    """Return the SHA-256 of this file; "": no source."""
     import hashlib
 
-    with suppress(Exception):  # no source, or a loader's own errors
+    with suppress(Exception):  # no source
         source = globals()["__loader__"].get_data(__file__)
         return hashlib.sha256(source).hexdigest()
     return ""
@@ -853,12 +852,12 @@ def spawn(name: str, work: Func, owner: Any = None) -> bool:
 
 def run_aside(name: str, work: Func, owner: Any = None) -> None:
     if not spawn(name, work, owner):
-        with suppress(BaseException):  # the caller goes on
+        with suppress(BaseException):
             work()
 
 
 def join_threads(owner: Any, seconds: float) -> None:
-    """Wait until the threads of an owner have ended, but no longer than this."""
+    """Wait for the threads of an owner, but no longer than this."""
     deadline = time.monotonic() + seconds
     for thread in threading.enumerate():
         if getattr(thread, "owner", None) is owner:
@@ -897,7 +896,7 @@ class RunHook:
             self._threads[threading.get_ident()] = None
             try:
                 outcome.set_result(work())
-            except BaseException as problem:  # raised again on the request's thread
+            except BaseException as problem:
                 outcome.set_exception(problem)
                 if isinstance(problem, KeyboardInterrupt):
                     raise  # it concerns this thread, too
@@ -990,7 +989,7 @@ def signals(react: Func) -> Iterator[None]:
     """
     import signal
 
-    last = -inf  # time of the last signal; -inf: none yet
+    last = -inf  # time of the last signal
     process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
@@ -1074,7 +1073,7 @@ def guard_stdio() -> list[int]:
     os.dup2(null, 0)
     os.dup2(2, 1)
     if sys.stdout and sys.stdout is sys.__stdout__:
-        with suppress(OSError, ValueError):  # stdout was closed: there is nothing
+        with suppress(OSError, ValueError):  # stdout was closed
             print(end="", flush=True)  # flush earlier output
         raw = io.FileIO(1, "w", closefd=False)  # without a lock that delays exit
         sys.stdout = io.TextIOWrapper(
@@ -1100,8 +1099,8 @@ def guard_stdio() -> list[int]:
 # returns its errors, each as ": reason"; the checks of members and items prepend the
 # location: "/n: must be at least 0".
 #
-# To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
-# keyword: a row in _RULES, and a method of Schema that makes its check.
+# To add a keyword: a row in _LIMITS, if it compares a value with a limit; otherwise a row
+# in _RULES, and a method of Schema that makes its check.
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_ERRORS = 10  # listed for one value
@@ -1268,7 +1267,7 @@ def _closest(branches: list[Errors]) -> Errors:
 
 def _target(schema: Any, ref: str) -> Any:
     """Return the subschema that a $ref means; ValueError: it is not in the schema."""
-    from urllib.parse import unquote  # it is slow to import
+    from urllib.parse import unquote
 
     target = {"#": schema}
     try:
@@ -1288,7 +1287,7 @@ class Schema:
         self._targets: dict[str, Check] = {}  # by $ref
         try:
             self._check = self._compile(schema)
-        except Exception as problem:  # of many kinds
+        except Exception as problem:
             raise ValueError(f"malformed schema: {problem}")
 
     def errors(self, value: Any) -> list[str]:
@@ -1495,14 +1494,13 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# Skip on first reading. `Entry(function)` reads hints into schemas: `input_schema`, and
-# `output`, a Schema or None; `wrapped`: a result goes under "result". fit() checks
-# arguments, parse() texts, invoke() converts and calls; `stays`: here, in spite of
-# `run=`. schema_of(), form_of(), read_field() and to_json(): hints, forms, results.
-# log_refusals() logs what some hosts refuse in a tool.
+# Skip on first reading, except for the docstring of Entry, a function with its schemas:
+# fit() checks arguments, parse() texts, invoke() converts and calls. schema_of(),
+# form_of(), read_field(), to_json() are for hints, forms, results. log_refusals() logs
+# the parts of a tool that some hosts refuse.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
-# type that the function expects. For example, the hints of
+# type that the function expects. The hints of
 #
 #     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
 #
@@ -1711,6 +1709,10 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
+def _read_enum(kind: Any) -> Reader:
+    return _read_choices([member.value for member in kind]), kind
+
+
 def _package(kind: Any) -> str:
     return str(getattr(kind, "__module__", "")).split(".")[0]
 
@@ -1852,7 +1854,7 @@ def _read_hint(hint: Any) -> Reader:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):
-        return _read_choices([member.value for member in kind]), kind
+        return _read_enum(kind)
     if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
         if _package(kind) in _SDK:
             return {"type": "object"}, _keep
@@ -2156,7 +2158,7 @@ class Entry:
         context                  the parameter that takes the Context, or ""
         input_schema, input      for the arguments, and compiled
         output_schema, output    the same for the result, or None
-        wrapped                  the result is put into an object, under "result"
+        wrapped                  the result goes into an object, under "result"
         stays                    it runs on the request's thread, in spite of `run=`
         definition               the object in lists
         pattern                  of the URIs of a resource
@@ -2342,7 +2344,7 @@ _MEMBER_SCHEMAS = json.loads("""{
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
-    """Return the Schema of an object with only these members."""
+    """Return the Schema of an object with these members only."""
     return Schema(
         {
             "type": "object",
@@ -2474,7 +2476,7 @@ def tool_result(entry: Entry, value: Any) -> Message:
     return {**result, "resultType": "complete", "content": blocks}
 
 
-# The kinds of objects behind members, for `fields` in FEATURES.
+# The kinds of objects behind members: see `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
 _KINDS.update(content="content", contents="contents", resource="contents")
 _KINDS.update(messages="message", annotations="annotations")
@@ -2781,8 +2783,7 @@ class Registry:
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
-                what = f"completion({reference!r}, {argument!r})"
-                _log(f"{what}: there is no such argument")
+                _log(f"completion({reference!r}, {argument!r}): no such argument")
 
     def method(
         self,
@@ -2845,10 +2846,10 @@ class Registry:
 #     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# The client keeps the answers so far, as *request state*, which it can read but not
-# change: it expires, and is signed together with the request and the *principal*, the
-# caller (basic/patterns/mrtr §Server Requirements). A tool that calls
-# `ctx.elicit("Which branch?", branch=str)` has this conversation:
+# The client keeps the answers so far, as *request state*, which expires, and is signed
+# together with the request and the *principal*, the caller (basic/patterns/mrtr §Server
+# Requirements). A tool that calls `ctx.elicit("Which branch?", branch=str)` has this
+# conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -2857,8 +2858,8 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model, an *error* for the program that sent the request:
+# A *result* with `isError` is for the model, an *error* for the program that sent the
+# request (server/tools §Error Handling):
 #
 #     event                          in a tool                   in any other handler
 #     the handler asks (modern)      input required              input required
@@ -2874,9 +2875,9 @@ class Registry:
 #                                    -32602
 #     a result breaks output_schema  isError
 
-MAX_RUNNING = 1000  # requests that one peer may have in flight
+MAX_RUNNING = 1000  # requests of one peer in flight
 STATE_SECONDS = 900  # until request state expires
-ASK_SECONDS = 300  # how long a legacy handler waits for an answer
+ASK_SECONDS = 300  # for answers to a legacy handler
 
 
 # ---- questions: requests without an id
@@ -3117,8 +3118,8 @@ class Context:
         _wakes         functions for _cancel() to call
 
     `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
-    nothing waits under it. Any thread may call the methods for handlers, and _emit(),
-    _cancel() and _wake_with(). The other methods run on one thread after the other.
+    nothing waits under it. Any thread may call the methods for handlers, _emit(),
+    _cancel() and _wake_with().
     """
 
     version: str
@@ -3159,7 +3160,7 @@ class Context:
         """True once the client has cancelled the request, or has left."""
         return self._state == "cancelled"
 
-    # ---- telling the client something while the request runs
+    # ---- notifications
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification that belongs to this request, if its revision has it."""
         if self._rules.has_notification(method):
@@ -3214,7 +3215,7 @@ class Context:
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
 
-    # ---- asking the client. A coroutine awaits these.
+    # ---- questions. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
         "content": {...}}, converted as arguments are, with defaults filled in."""
@@ -3287,8 +3288,8 @@ class Context:
         """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        # The order is that of the table in section 13: `_meta`, headers, revision. An
-        # unknown revision owes only what every modern one requires.
+        # In the order of section 13. An unknown revision owes only what every modern one
+        # requires.
         seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
@@ -3502,7 +3503,7 @@ class Context:
 #     end of input, DELETE             at end  -              no: handlers may finish
 #
 # A cancellation wakes coroutines, questions and subscriptions, and calls on_cancel()
-# functions. Other handlers can only be asked to stop: Python cannot end a thread.
+# functions. Other handlers can only be asked to stop.
 
 
 class Peer:
@@ -3587,8 +3588,8 @@ class Peer:
 # ======== 9. The server ===============================================================
 # The whole server is `handle(message, send)`: a message comes in, messages go out. A
 # `def` handler runs on the thread of the request, or that of `run=`; an `async def`
-# handler on the event loop, while the thread of the request waits for it. Transports
-# serve each message in a copy of the context (contextvars) of run()'s caller.
+# handler on the event loop, while the thread of the request waits. Transports serve each
+# message in a copy of the context (contextvars) of run()'s caller.
 
 
 class Server(Registry):
@@ -3814,7 +3815,7 @@ class Server(Registry):
         if place is None:
             greet(arguments)
             serve_stdio(self)
-        elif "serve_http" in globals():  # part II
+        elif "serve_http" in globals():
             serve_http_at(self, place, options)
         else:
             raise SystemExit(
@@ -3853,12 +3854,12 @@ class Server(Registry):
         self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
-                run = copy_context().run
+                run: Any = copy_context().run
                 serving = pool.submit(run, self.run, arguments, **options)
                 try:
                     while not serving.done():
                         # In some applications no signal interrupts a longer wait.
-                        with suppress(Empty):  # nothing to do
+                        with suppress(Empty):
                             waiting.get(timeout=0.1)()
                 except BaseException:
                     self.stop()
@@ -3892,8 +3893,8 @@ def serve_discover(server: Server, ctx: Context) -> Message:
 def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
-    {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text.
+    {"tools": [...]}, for example, and `nextCursor` if there is more: the index of the
+    next page's first item, as text.
     """
     kind = ctx.method.split("/")[-2]  # "templates" of "resources/templates/list"
     entries = list(server.offered(kind, ctx).values())
@@ -4191,9 +4192,8 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`, whose contents the session keeps,
-# under the keys of a modern `_meta`. A LegacyContext knows its client by the session
-# (_admit), and asks it with requests (_obtain). A session on the wire:
+# A legacy client opens a session with `initialize`. A LegacyContext knows its client by
+# the session (_admit), and asks it with requests (_obtain). A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4446,11 +4446,9 @@ def serve_batch(
 # and ends. While MAX_THREADS handlers are slow, the reader puts others into the queue,
 # and still serves messages that run no author's code, such as `ping` and cancellations.
 #
-# serve_stdio() returns at most LEAVE_SECONDS after the end of input, because the client
-# may still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
-# After the end of a file (`server < file`) it waits for FILE_SECONDS. Running handlers
-# may finish in this time; subscriptions and open questions end at once. Then the
-# requests that still run are cancelled.
+# At the end of input, running handlers have LEAVE_SECONDS to finish (FILE_SECONDS, if a
+# file has ended); after a signal, stop(), or a client that closes our stdout, 50 ms.
+# Then they are cancelled. Subscriptions and open questions end at once.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
 FILE_SECONDS = 600  # for running handlers, after the end of a file
@@ -4462,7 +4460,6 @@ class Pipe(Peer):
     A socket is one descriptor twice. The caller closes them; a socket is shut down
     first, or a thread might still read.
 
-        _patience    seconds for running handlers, after the end of input
         _deadline    until then, running handlers may finish; inf until stop()
         _serving     a lock that stop() releases
         _context     the context of run()'s caller; each message gets a copy
@@ -4482,9 +4479,6 @@ class Pipe(Peer):
         # Files put their descriptors into binary mode: on Windows, \n would be \r\n.
         self._source = os.fdopen(source, "rb", 2**16, closefd=False)
         self._out = os.fdopen(out, "wb", 0, closefd=False)
-        self._patience = LEAVE_SECONDS
-        if os.path.isfile(source):
-            self._patience = FILE_SECONDS
         self._trace = tracer()
         self._deadline = inf
         self._serving = threading.Lock()
@@ -4509,7 +4503,7 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(). A signal handler may call this: unlike an Event's set(), it waits
+        """End serve(); a signal handler may call this. Unlike an Event's set(), it waits
         for no lock."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
         with suppress(RuntimeError):  # released before
@@ -4525,7 +4519,8 @@ class Pipe(Peer):
                 self._trace(">", b"", closed=True)
                 if not has_read:
                     _log("input ended before any message; `--http 8000` needs no input")
-                self.stop(self._patience)
+                is_file = os.path.isfile(self._source.fileno())
+                self.stop(FILE_SECONDS if is_file else LEAVE_SECONDS)
             elif self._deadline == inf and not line.isspace():
                 has_read = True
                 context = self._context.copy()
@@ -4672,8 +4667,9 @@ def serve_stdio(server: Server) -> None:
 # ======== 13. The endpoint: the rules of HTTP, without sockets ========================
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
 # request, and the means to answer it. Every message is a POST of its own. The answer is
-# one JSON object, or a stream of events if something must be sent before the response.
-# The first failing check determines the answer:
+# one JSON object, or a stream of events, if something must be sent before the response:
+# a message, or a comment when a proxy might take silence for a failure. The first
+# failing check determines the answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
@@ -4689,7 +4685,7 @@ def serve_stdio(server: Server) -> None:
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
 # While a handler runs, nothing reads from its connection. So one thread, `mcp-check`,
-# looks for clients that have hung up, and waits for none.
+# looks for clients that have hung up, and for comments that are due. It never waits.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -5031,11 +5027,12 @@ class Answer:
             if "id" in message:
                 raise ClientLacks(MISSING_CAPABILITY, "the client accepts no events")
             return
-        with self.lock:
-            if is_last and self.outbox is None:
-                reply(self.exchange, self._status(message), line)
-                self.ended = True
-                return
+        if is_last and self.outbox is None:
+            with self.lock:
+                if self.outbox is None:  # or mcp-check was first
+                    reply(self.exchange, self._status(message), line)
+                    self.ended = True
+                    return
         outbox = self.stream()
         if self.listens and not is_last:
             outbox.add_change(line)
@@ -5066,12 +5063,12 @@ class Answer:
 
     def stream(self) -> Outbox:
         """Become a stream, if need be; return the outbox."""
-        with self.lock:
-            if self.outbox is None:
-                self.outbox = self.new_outbox()
+        if self.outbox is None:
+            with self.lock:
+                self.outbox = self.outbox or self.new_outbox()
                 if self.ended:  # the client has left
                     self.outbox.detach(self)
-            return self.outbox
+        return self.outbox
 
     def flush(self) -> None:
         """Write the events that wait, and the end after the last one."""
@@ -5121,28 +5118,29 @@ class Answer:
         if not self.lock.acquire(blocking=False):
             return  # another thread is writing, and notices it
         try:
-            if self.ended or not self._has_left():
-                return
+            if not self.ended:
+                self._keep_alive()
+            return
+        except (OSError, ValueError):
             self.ended = True
         finally:
             self.lock.release()
         self.exchange.hang_up()  # its thread may be busy for a long time
         self._lose_client()
 
-    def _has_left(self) -> bool:
+    def _keep_alive(self) -> None:
+        """Send a comment that is due; OSError: the client has left."""
         now = time.monotonic()
         exchange = self.exchange
-        try:
-            if self.written + KEEP_ALIVE_SECONDS < now and exchange.ready():
-                self.written = now
-                if self.outbox is None and self.takes_events():
-                    self.outbox = self.new_outbox()
-                    self._begin()
-                if self.begun:
-                    exchange.write(b": \n\n")
-            return exchange.gone()
-        except (OSError, ValueError):
-            return True
+        if self.written + KEEP_ALIVE_SECONDS < now and exchange.ready():
+            self.written = now
+            if self.outbox is None and self.takes_events():
+                self.outbox = self.new_outbox()
+                self._begin()
+            if self.begun:
+                exchange.write(b": \n\n")
+        if exchange.gone():
+            raise OSError("the client has left")
 
     def _lose_client(self) -> None:
         """Modern: cancel the request. Legacy: the client may come back for the rest."""

@@ -459,7 +459,6 @@ class Host:
         w.mcp.MAX_THREADS, w.mcp.LEAVE_SECONDS = threads, 2
         w.mcp.BLINK_SECONDS = 1 / 64  # exactly, so that things happen at once
         files = {"fdopen": lambda file, *_, **__: file}
-        files["path"] = types.SimpleNamespace(isfile=lambda file: False)
         w.mcp.os = types.SimpleNamespace(**{**vars(os), **files})
         self.w, self.threads, self.calls = w, threads, list(enumerate(calls))
         self.reads, self.running, self.is_read = reads, 0, False
@@ -475,6 +474,9 @@ class Host:
             self.w.fail("too many handlers run at once")
         wait(lambda: not blinks, blinks / 64)
         self.running -= 1
+
+    def fileno(self) -> int:
+        return -1  # no regular file
 
     def readline(self, size: int) -> bytes:
         if self.is_read:
@@ -782,6 +784,9 @@ two_writers               Answer.check: if not self.lock.acquire(blocking=False)
 silence_meets_response    Answer.__call__: with self.lock: -> if True:
 silence_meets_response    Answer._begin: self.begun = True -> pass
 silence_meets_progress    Answer.stream: with self.lock: -> if True:
+silence_meets_progress    Answer.stream: self.outbox or self.new_outbox() -> self.new_outbox()
+listener_meets_close      Answer.__call__: if is_last and self.outbox is None: -> if True:
+listener_meets_close      Answer.stream: if self.outbox is None: -> if True:
 hang_up_meets_end         Answer.check: if not self.lock.acquire(blocking=False): -> if self.lock.owner: ;; self.lock.release() -> pass
 reader_is_replaced        Outbox.detach: if self.reader is reader: -> if True:
 reader_is_replaced        Outbox.take: self.reader is not reader or -> False or
