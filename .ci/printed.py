@@ -159,6 +159,12 @@ ROWS = [
     Row(
         "python3 suite/checks.py", before="cd examples/vectors", shows="(?m)^ping: ping"
     ),
+    Row(
+        "python3 suite/checks.py stdio",
+        before="cd examples/vectors",
+        shows="(?m)^stdio-id-zero: id-zero",
+    ),
+    Row("python3 suite/checks.py 2575 *", skip="SPEC is the specification"),
     # operate.md: most of it is for root on a machine of its own
     Row("useradd --system *", skip="it makes a user, and files in /opt and /etc"),
     Row(

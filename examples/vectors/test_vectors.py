@@ -316,6 +316,26 @@ def test_the_runner_notices_what_is_no_answer_over_http(tmp_path):
     assert "no answer" in rows["another-id"]["why"]
 
 
+@parametrize("kind, found", [("text/event-stream", ["half-spoken"]), ("text/html", [])])
+def test_an_endpoint_that_does_not_answer_is_half_spoken(tmp_path, kind, found):
+    """Over HTTP+SSE, once the event has named it; a server without it is not."""
+
+    def answer(verb, headers, message):
+        if headers[":path"] == "/sse":
+            event = "event: endpoint\ndata: /gone\n\n"
+            yield http_answer(200, {"Content-Type": kind}, event)
+        else:
+            yield http_answer(404, {"Content-Type": "text/html"}, "gone")
+
+    site = Site(answer)
+    try:
+        words = ["--timeout", "0.5", site.url]
+        play_copy(tmp_path, {"it": asked("x", {})}, *words, revision=ORDER[-1])
+    finally:
+        site.close()
+    assert list(played_rows(tmp_path)) == found
+
+
 TALKATIVE = """
 import json, sys
 for line in sys.stdin:
@@ -746,6 +766,12 @@ def test_the_runner_sends_and_reads_as_a_vector_says(tmp_path):
     echo["expect"] = {"result": {"text": {"$match": "^\u00fc{3000}$"}}}
     half = {"request": "echo", "params": {"text": {"$unit": 0xD83D}}}
     half["expect"] = {"result": {"text": {"$size": [1, 1]}}}
+    saved = {**echo, "params": {"text": "state.0a-Z_="}}
+    saved["expect"] = {"result": {"text": {"$save": "state"}}}
+    altered = {**echo, "params": {"text": {"$altered": "state"}}}
+    altered["expect"] = {"result": {"text": "state.00-Z_="}}
+    again = {**altered, "expect": {"result": {"text": {"$save": "state"}}}}
+    back = {**altered, "expect": {"result": {"text": "state.01-Z_="}}}
     own = [{"request": "x", "as": "b", "id": 9}, {"heard": [], "label": "none"}]
     own += [{"heard": [{"id": 9}], "as": "b"}]
     pages = {"request": "pages", "expect": {"result": {"items": {"$save": "first"}}}}
@@ -755,6 +781,7 @@ def test_the_runner_sends_and_reads_as_a_vector_says(tmp_path):
     some = {"result": {"$some": {"$match": "^2$"}}}
     vectors = {
         "made": {"steps": [{**echo, "pieces": 7}, half]},
+        "altered": {"steps": [saved, altered, again, back]},
         "second-client": {"steps": own},
         "apart": {"steps": [pages, {**next_page, "expect": apart}]},
         "deep": {"steps": [{"request": "pages", "expect": deep}]},
@@ -989,6 +1016,9 @@ def test_each_vector_on_stdio_has_a_check():
     ids = [name for names in rows.values() for name in names.split()]
     assert len(ids) == len(set(ids)) > 400
     assert all(re.fullmatch("[a-z0-9-]+", check) for check in rows)
+    new = sum(check.startswith("stdio-") for check in rows)
+    text = f"{len(rows)} checks for the {len(ids)} vectors on stdio, {new} of them new"
+    assert text in (VECTORS / "suite" / "README.md").read_text("utf-8")
 
 
 # Conforming freedoms, and none that depends on time.
