@@ -1030,6 +1030,42 @@ def test_what_a_walk_folds(tmp_path):
     assert sys.version_info >= (3, 12) or "<b>numbers</b> = [2, 3, 4]" in part
 
 
+POLLING = """def poll():
+    while not is_set():
+        pause()
+    return "back"
+def is_set():
+    return flag
+def read():
+    line = wait()
+    cancel(line)
+def cancel(line):
+    flag = line
+"""
+
+
+def test_a_walk_shows_the_cause_before_the_effect(tmp_path):
+    path = tmp_path / "polling.py"
+    path.write_text(POLLING, "utf-8")
+    story = walk_page.Story([walk_page.Source(path)])
+
+    def call(visit, name, line, thread, parent=0):
+        return ["call", visit, 0, name, line, thread, parent, ""]
+
+    def turn(visit):
+        yield ["line", 1, 2, {}]
+        yield call(visit, "is_set", 5, "handler", 1)
+        yield from (["line", visit, 6, {}], ["return", visit, "", {}, ""])
+        yield ["line", 1, 3, {}]
+
+    begin = [call(1, "poll", 1, "handler"), call(2, "read", 7, "reader")]
+    story.read([*begin, *turn(3), ["line", 2, 8, {}]])
+    cancel = [["line", 2, 9, {}], call(5, "cancel", 10, "reader", 2)]
+    effect = [["line", 1, 2, {}], ["line", 1, 4, {}], ["return", 1, "back", {}, ""]]
+    visits = story.read([*turn(4), *cancel, ["line", 5, 11, {}], *effect])
+    assert [one.thread for one in visits] == ["reader", "handler"]
+
+
 def test_a_walk_shows_again_only_what_is_new(tmp_path):
     first, second, third = folded(
         tmp_path, ["known", [1]], ["known", [2]], ["known", [9]]

@@ -239,11 +239,15 @@ class Story:
     def __init__(self, sources: list[Source]) -> None:
         self.sources = sources
         self.begun: dict[int, tuple[Function, str, int]] = {}
+        self.done: set[tuple[int, Any]] = set()  # lines and calls, by visit
+        self.idle: set[int] = set()  # visits that a loop has made before
 
     def read(self, events: Iterable[Event]) -> list[Visit]:
-        """Return the outermost visits of a step, thread by thread."""
+        """Return the outermost visits of a step, thread by thread. A thread comes when
+        it does something new: until then, it may wait in a loop for another thread."""
         visits: dict[int, Visit] = {}
         threads: dict[str, list[Visit]] = {}
+        order: list[str] = []
         for kind, ident, *rest in events:
             if kind == "call":
                 file, name, line, thread, parent = rest[:5]
@@ -256,7 +260,22 @@ class Story:
                 visit.args = rest[5]
             elif ident in self.begun:
                 self._add(self._visit(ident, visits, threads), kind, rest)
-        return [visit for some in threads.values() for visit in some]
+            if ident in self.begun and not self._repeats(kind, ident, rest[0]):
+                order.append(self.begun[ident][1])
+        names = dict.fromkeys([*order, *threads])
+        return [visit for name in names for visit in threads.get(name, ())]
+
+    def _repeats(self, kind: str, ident: int, line: Any) -> bool:
+        """Tell whether an event is a further turn of a loop."""
+        function, _, parent = self.begun[ident]
+        key: tuple[int, Any] = (ident, line)
+        if kind == "call":
+            key = parent, function.name
+            if parent in self.idle or (parent and key in self.done):
+                self.idle.add(ident)
+        is_known = ident in self.idle or (kind == "line" and key in self.done)
+        self.done.add(key)
+        return is_known
 
     def _visit(
         self, ident: int, visits: dict[int, Visit], threads: dict[str, list[Visit]]
