@@ -877,6 +877,10 @@ def test_a_walk_leads_from_bytes_through_the_authors_function_to_bytes():
     way = ["Pipe._serve", "decode", "Server.handle", "serve_call_tool", "add"]
     places = [names.index(name) for name in [*way, "Pipe._write"]]
     assert places == sorted(places)
+    # The functions on the way are links, above their blocks.
+    links = re.findall(r'<a href="#(s\d-\d+)">(\w+)</a>', parts["tools/call add"])
+    assert [name for _, name in links if name in ("serve_call_tool", "add")]
+    assert {place for place, _ in links} <= {*re.findall(r'id="(\S+?)"', page)}
     # The author's code stands out; its values, the branches and results are there.
     author = re.search(
         r'(?s)class="block author".*?</div></div></div>', parts["tools/call add"]
@@ -1064,6 +1068,19 @@ def test_a_walk_shows_the_cause_before_the_effect(tmp_path):
     effect = [["line", 1, 2, {}], ["line", 1, 4, {}], ["return", 1, "back", {}, ""]]
     visits = story.read([*turn(4), *cancel, ["line", 5, 11, {}], *effect])
     assert [one.thread for one in visits] == ["reader", "handler"]
+
+
+def test_the_chain_of_a_notification_leads_to_its_effect(tmp_path):
+    path = tmp_path / "cancel.py"
+    path.write_text("def handle():\n    log()\n    end()\n" + "def end():\n    pass\n")
+    story = walk_page.Story([walk_page.Source(path)])
+    called = [
+        ["call", 1, 0, "handle", 1, "reader", 0, ""],
+        ["line", 1, 3, {}],
+        ["call", 2, 0, "end", 4, "reader", 1, ""],
+    ]
+    chain = walk_page.chain_of(story.read(called))
+    assert [one.function.short for one in chain] == ["handle", "end"]
 
 
 def test_a_walk_shows_again_only_what_is_new(tmp_path):

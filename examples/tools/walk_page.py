@@ -324,7 +324,7 @@ def way_of(visits: list[Visit]) -> list[Visit]:
     """Return the functions that carry a message: those above the author's code, or
     above what has failed or answered; then those that send."""
     every = [one for root in visits for one in root.all()]
-    author = [one for one in every if one.function.is_author]
+    author = [one for one in every if one.function.is_author and not one.goes_on]
     failed = [one for one in every if one.failure and not one.goes_on]
     serving = [one for one in every if one.function.short.startswith("serve_")]
     goals = author[:1] or serving[:1] or failed[:1]
@@ -337,6 +337,24 @@ def way_of(visits: list[Visit]) -> list[Visit]:
             wanted.add(above.ident)
             above = above.parent
     return [one for one in every if one.ident in wanted and not one.goes_on]
+
+
+def chain_of(visits: list[Visit]) -> list[Visit]:
+    """Return the functions that lead from a message to its effect: its way, or for what
+    reaches no function of the author, such as a notification, the longest way below
+    `handle`."""
+    way = way_of(visits)
+    every = [one for root in visits for one in root.all()]
+    handling = [one for one in every if one.function.short == "handle"]
+    if any(one.is_reached for one in way) or not handling:
+        return way
+    last = max(handling[0].all(), key=lambda one: len(above(one)))
+    return [one for one in above(last) if not one.goes_on]
+
+
+def above(visit: Visit) -> list[Visit]:
+    """Return a visit and its callers, the outermost first."""
+    return [*(above(visit.parent) if visit.parent else []), visit]
 
 
 def refusal(visits: list[Visit]) -> tuple[Visit, int] | None:
@@ -605,6 +623,7 @@ class Drawing:
         folding = self.folding
         folding.way = {one.ident for one in way_of(visits)}
         drawn = []
+        anchors: set[str] = set()
         thread = ""
         for root in visits:
             if root.thread != thread:
@@ -618,7 +637,9 @@ class Drawing:
             folding.show(root)
             for one in folding.blocks:
                 if self.has_rows(one):
-                    drawn.append(self.block(one))
+                    anchor = f"s{number}-{one.visit.ident}" * (not one.is_back)
+                    anchors.add(anchor)
+                    drawn.append(self.block(one, anchor))
                 else:  # what it called, such as what sends the response
                     drawn += self.folds(one)
         talk = "".join(
@@ -629,8 +650,18 @@ class Drawing:
         return (
             f'<h2 id="s{number}">{number}. {html.escape(step.title)}</h2>'
             f"<details><summary>What was said</summary>{talk}</details>"
+            + self.chain(f"s{number}", chain_of(visits), anchors)
             + "\n".join(drawn)
         )
+
+    def chain(self, step: str, way: list[Visit], anchors: set[str]) -> str:
+        """Return functions as links to their blocks."""
+        links = []
+        for one in way:
+            anchor, name = f"{step}-{one.ident}", html.escape(one.function.short)
+            is_there = anchor in anchors
+            links.append(f'<a href="#{anchor}">{name}</a>' if is_there else name)
+        return f'<p class="gap">{" › ".join(links)}' if links else ""
 
     def folds(self, block: Block) -> list[str]:
         """Return the calls of a block that has nothing else to show."""
@@ -641,8 +672,8 @@ class Drawing:
         """Tell whether a block has something to show."""
         return any(row.is_shown for row in block.rows)
 
-    def block(self, block: Block) -> str:
-        """Return a block."""
+    def block(self, block: Block, anchor: str) -> str:
+        """Return a block; `anchor`: its id, or ""."""
         visit, function = block.visit, block.visit.function
         source = self.source_of(function)
         name = re.sub(r"(?<=[._])(?=\w)", "<wbr>", html.escape(function.name))
@@ -650,8 +681,10 @@ class Drawing:
         title = source.titles.get(function.section, "") or source.name
         where = f"§{function.section} {title}" if function.section else title
         what = "back in " if block.is_back else "on in " if visit.goes_on else ""
+        ident = f' id="{anchor}"' if anchor else ""
         parts = [
-            f'<div class="block{" author" * function.is_author}"><div class="who">'
+            f'<div class="block{" author" * function.is_author}"{ident}>'
+            '<div class="who">'
             f"{what}<b>{name}</b><small>{html.escape(where)}</small>"
             f"<small>{html.escape(names)}</small></div><div>"
         ]
