@@ -877,6 +877,10 @@ def test_a_walk_leads_from_bytes_through_the_authors_function_to_bytes():
     way = ["Pipe._serve", "decode", "Server.handle", "serve_call_tool", "add"]
     places = [names.index(name) for name in [*way, "Pipe._write"]]
     assert places == sorted(places)
+    # The functions on the way are links, above their blocks.
+    links = re.findall(r'<a href="#(s\d-\d+)">(\w+)</a>', parts["tools/call add"])
+    assert [name for _, name in links if name in ("serve_call_tool", "add")]
+    assert {place for place, _ in links} <= {*re.findall(r'id="(\S+?)"', page)}
     # The author's code stands out; its values, the branches and results are there.
     author = re.search(
         r'(?s)class="block author".*?</div></div></div>', parts["tools/call add"]
@@ -1028,6 +1032,55 @@ def test_what_a_walk_folds(tmp_path):
     assert "<b>total</b> = 2" in part
     # Since 3.12 a comprehension is a loop of its function, of which a turn is shown.
     assert sys.version_info >= (3, 12) or "<b>numbers</b> = [2, 3, 4]" in part
+
+
+POLLING = """def poll():
+    while not is_set():
+        pause()
+    return "back"
+def is_set():
+    return flag
+def read():
+    line = wait()
+    cancel(line)
+def cancel(line):
+    flag = line
+"""
+
+
+def test_a_walk_shows_the_cause_before_the_effect(tmp_path):
+    path = tmp_path / "polling.py"
+    path.write_text(POLLING, "utf-8")
+    story = walk_page.Story([walk_page.Source(path)])
+
+    def call(visit, name, line, thread, parent=0):
+        return ["call", visit, 0, name, line, thread, parent, ""]
+
+    def turn(visit):
+        yield ["line", 1, 2, {}]
+        yield call(visit, "is_set", 5, "handler", 1)
+        yield from (["line", visit, 6, {}], ["return", visit, "", {}, ""])
+        yield ["line", 1, 3, {}]
+
+    begin = [call(1, "poll", 1, "handler"), call(2, "read", 7, "reader")]
+    story.read([*begin, *turn(3), ["line", 2, 8, {}]])
+    cancel = [["line", 2, 9, {}], call(5, "cancel", 10, "reader", 2)]
+    effect = [["line", 1, 2, {}], ["line", 1, 4, {}], ["return", 1, "back", {}, ""]]
+    visits = story.read([*turn(4), *cancel, ["line", 5, 11, {}], *effect])
+    assert [one.thread for one in visits] == ["reader", "handler"]
+
+
+def test_the_chain_of_a_notification_leads_to_its_effect(tmp_path):
+    path = tmp_path / "cancel.py"
+    path.write_text("def handle():\n    log()\n    end()\n" + "def end():\n    pass\n")
+    story = walk_page.Story([walk_page.Source(path)])
+    called = [
+        ["call", 1, 0, "handle", 1, "reader", 0, ""],
+        ["line", 1, 3, {}],
+        ["call", 2, 0, "end", 4, "reader", 1, ""],
+    ]
+    chain = walk_page.chain_of(story.read(called))
+    assert [one.function.short for one in chain] == ["handle", "end"]
 
 
 def test_a_walk_shows_again_only_what_is_new(tmp_path):
