@@ -582,7 +582,7 @@ class FormsForPages(Mutant):
     """a client that declared pages only is asked to fill in a form"""
 
     def request(self, message: Json, headers: Json) -> Json | None:
-        pages = {"elicitation": {"url": {}}}
+        pages: Json = {"elicitation": {"url": {}}}
         params = message.get("params")
         meta = params.get("_meta") if isinstance(params, dict) else None
         if isinstance(meta, dict) and meta.get(CAPABILITIES) == pages:

@@ -285,7 +285,7 @@ def filled(value: Any, saved: Json) -> Any:
         return saved[value["$use"]]
     if "$repeat" in value:
         text, times = value["$repeat"]
-        return text * times
+        return filled(text, saved) * times
     if "$unit" in value:
         return chr(value["$unit"])
 

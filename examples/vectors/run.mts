@@ -146,7 +146,7 @@ function filled(v: Json, saved: Json): Json { // what is sent, with saved values
   if (!isObject(v)) return v;
   if (has(v, "$use") && !has(saved, v.$use)) throw new Stop("missing", `the server has no ${v.$use}`);
   if (has(v, "$use")) return saved[v.$use];
-  if (has(v, "$repeat")) return v.$repeat[0].repeat(v.$repeat[1]);
+  if (has(v, "$repeat")) return filled(v.$repeat[0], saved).repeat(v.$repeat[1]);
   if (has(v, "$unit")) return String.fromCharCode(v.$unit);
   const kept = Object.entries(v).filter(([, item]: Json) => !has(item, "$optional") || has(saved, item.$use));
   return Object.fromEntries(kept.map(([name, item]) => [name, filled(item, saved)]));
