@@ -286,7 +286,8 @@ for _method, _row in _PARAMS.items():
         PARAMS.setdefault(_method, {})[_name] = _PARAM_TYPES[_type]
 RETRY = "inputResponses", "requestState"  # see section 7
 
-# The reserved keys of `_meta`: basic/index §_meta. To add one: a row, and its name below.
+# The reserved keys of `_meta`: basic/index §_meta. To add one: a row, and its name
+# below.
 META = read_table("""
     key                                         way  since  until  kind
     io.modelcontextprotocol/protocolVersion     >    R5     -      str
@@ -480,9 +481,9 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # \u escapes: so no code page matters, and no reader takes U+2028 for a line end.
 #
 # Every incoming message has limits: bytes, values, depth, and the length of its id.
-# Input that is not JSON is refused with -32700; JSON that is not a message, with -32600.
-# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
-# become.
+# Input that is not JSON is refused with -32700; JSON that is not a message, with
+# -32600. Errors are exceptions. An RpcError is sent as it is; section 7 says what the
+# others become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -947,7 +948,7 @@ def usage(problem: str = "") -> typing.NoReturn:
 
 def greet(arguments: list[str]) -> None:
     """On a terminal, say what the program waits for; SystemExit: a wrong option."""
-    if not os.isatty(0):
+    if not (os.isatty(0) and os.isatty(2)):  # on Windows, the null device is one, too
         return
     for word in arguments:
         if word in ("-h", "--help"):
@@ -1099,8 +1100,8 @@ def guard_stdio() -> list[int]:
 # returns its errors, each as ": reason"; the checks of members and items prepend the
 # location: "/n: must be at least 0".
 #
-# To add a keyword: a row in _LIMITS, if it compares a value with a limit; otherwise a row
-# in _RULES, and a method of Schema that makes its check.
+# To add a keyword: a row in _LIMITS, if it compares a value with a limit; otherwise a
+# row in _RULES, and a method of Schema that makes its check.
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_ERRORS = 10  # listed for one value
@@ -2568,10 +2569,7 @@ def uri_key(uri: Any) -> str:
 
 
 class Registry:
-    """The functions that a server offers.
-
-    To add or remove some later, register them, or delete them from the dicts, then call
-    Server.changed(). Only one thread at a time may do so.
+    """The functions that a server offers. One thread at a time may change them.
 
         tools, resources, templates, prompts    by name or URI
         completions   by (prompt or template, argument)
@@ -3288,8 +3286,8 @@ class Context:
         """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        # In the order of section 13. An unknown revision owes only what every modern one
-        # requires.
+        # In the order of section 13. An unknown revision owes only what every modern
+        # one requires.
         seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
@@ -3536,8 +3534,8 @@ class Peer:
         """Compare a modern request with its transport's headers."""
 
     def push(self, message: Message, send: Send) -> None:
-        """Send a change, through `send`. A transport overrides this if `send` might wait
-        for the client."""
+        """Send a change, through `send`. A transport overrides this if `send` might
+        wait for the client."""
         try:
             send(message)
         except Exception as problem:  # the other clients are still told
@@ -3588,8 +3586,8 @@ class Peer:
 # ======== 9. The server ===============================================================
 # The whole server is `handle(message, send)`: a message comes in, messages go out. A
 # `def` handler runs on the thread of the request, or that of `run=`; an `async def`
-# handler on the event loop, while the thread of the request waits. Transports serve each
-# message in a copy of the context (contextvars) of run()'s caller.
+# handler on the event loop, while the thread of the request waits. Transports serve
+# each message in a copy of the context (contextvars) of run()'s caller.
 
 
 class Server(Registry):
@@ -3604,9 +3602,10 @@ class Server(Registry):
     clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
     def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
     ("private", "public") are caching hints. `show_errors`: the model gets the text of a
-    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons.
-    `on_watch` is called with the URI and the Context of each subscription to a
-    resource; it raises an exception to refuse one.
+    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons. To
+    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
+    call changed(). `on_watch` is called with the URI and the Context of each
+    subscription to a resource; it raises an exception to refuse one.
 
         listeners      subscriptions, and sessions, that are told of changes
         _loop          the event loop; None: no coroutine has run
@@ -4503,8 +4502,8 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(); a signal handler may call this. Unlike an Event's set(), it waits
-        for no lock."""
+        """End serve(). A signal handler may call this: unlike an Event's set(), it
+        waits for no lock."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
         with suppress(RuntimeError):  # released before
             self._serving.release()
@@ -4676,9 +4675,9 @@ def serve_stdio(server: Server) -> None:
 #     `_meta` 400 (-32602), headers 400 (-32020), version 400 (-32022), method 404
 #     (-32601), params 400 (-32602)
 #
-# Events go through an *outbox*. The thread that adds one of this request also writes it,
-# under the lock of the *answer*; others, such as changes, are left to the connection's
-# thread. A call that reports progress has these events:
+# Events go through an *outbox*. The thread that adds one of this request also writes
+# it, under the lock of the *answer*; others, such as changes, are left to the
+# connection's thread. A call that reports progress has these events:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
@@ -5309,10 +5308,10 @@ class Endpoint:
 
     `hosts`: allowed names in the Host header ("*": any; None: loopback names if bound
     to loopback). `origins`: allowed values of the Origin header ("*": any), besides
-    those of `hosts`. `authorize` takes the headers, by name in any case, and returns the
-    principal, or raises HttpError. `metadata`: the document of RFC 9728. `cors`: answer
-    browsers. `stateless`: serve legacy requests without a session. `sse_on_get`: also
-    open HTTP+SSE on the endpoint itself.
+    those of `hosts`. `authorize` takes the headers, by name in any case, and returns
+    the principal, or raises HttpError. `metadata`: the document of RFC 9728. `cors`:
+    answer browsers. `stateless`: serve legacy requests without a session. `sse_on_get`:
+    also open HTTP+SSE on the endpoint itself.
 
         answers     those whose handlers run
         _checks     true while there is a thread mcp-check
@@ -5532,11 +5531,11 @@ class Endpoint:
 
 
 # ======== 14. Sessions over HTTP, resumable streams, HTTP+SSE =========================
-# The answer to `initialize` has a session id, which the client repeats in a header; to a
-# request with this header, 404 means that the session is gone. A GET gets messages that
-# belong to no request; in HTTP+SSE, the transport of 2024-11-05, all messages. A GET
-# that names an event gets the rest of that event's stream. An event's id is the name of
-# its outbox and its number. The life of a call whose connection breaks:
+# The answer to `initialize` has a session id, which the client repeats in a header; to
+# a request with this header, 404 means that the session is gone. A GET gets messages
+# that belong to no request; in HTTP+SSE, the transport of 2024-11-05, all messages. A
+# GET that names an event gets the rest of that event's stream. An event's id is the
+# name of its outbox and its number. The life of a call whose connection breaks:
 #
 #     POST tools/call               an Answer with an Outbox; events 1, 2 are written
 #     the connection breaks         mcp-check detaches the Answer; the handler goes on,
@@ -5969,7 +5968,9 @@ class HttpServer:
                 sock, address = self.socket.accept()
         except OSError:  # none has come, or no descriptor is left
             return
-        sock.settimeout(None)
+        # On Windows, hang_up() does not end a send that waits.
+        seconds = max(SEND_SECONDS, BODY_SECONDS)
+        sock.settimeout(None if os.name == "posix" else seconds)
         serve = partial(attempt, partial(self.serve, sock, address))
         if self.admit(sock) and spawn("mcp-connection", serve):
             return

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import socket
 import stat
 import subprocess
@@ -1245,31 +1246,57 @@ def test_a_scene_of_threads_is_as_it_is_told(number, monkeypatch):
 
 # ======== Which tests run a line
 
+WHICH = str(TOOLS.parents[1] / ".ci" / "which")
+CLIENT = COURSE.parent / "mcp_client.py"
+
 
 def which(tmp_path, place, text, lines):
     """Ask .ci/which, with a record in which the client had this text."""
     folder = tmp_path / "mcp_ref"
     folder.mkdir()
-    names = {"": 0, "a test": 1, "a vector": 2}
-    file = {"text": text, "lines": lines}
-    kept = {"names": names, "examples/mcp_client.py": file}
+    files = {name: {"text": "", "lines": {}} for name in ("mcp_ref.py", CLI)}
+    kept = {"names": ["a test", "vector 1"], "all": ["a test", "another"], **files}
+    kept["examples/mcp_client.py"] = {"text": text, "lines": lines}
+    kept["recorded"] = ["a test"]
     (folder / "which.json").write_text(json.dumps(kept), "utf-8")
-    path = str(TOOLS.parents[1] / ".ci" / "which")
-    return tool(path, place, XDG_CACHE_HOME=str(tmp_path))
+    return tool(WHICH, place, XDG_CACHE_HOME=str(tmp_path))
+
+
+CLI = "examples/mcp_cli.py"
 
 
 def test_which_tests_run_a_line_that_has_moved(tmp_path):
-    path = COURSE.parent / "mcp_client.py"
-    text = path.read_text("utf-8")
+    text = CLIENT.read_text("utf-8")
     number = text[: text.index("\nclass Client")].count("\n") + 2
-    lines = {str(number + 2): [1, 2], "1": [1], "2": [2]}
-    place = f"{path}:{number}"
+    lines = {str(number + 2): [0, 1], "1": [0], "2": [1]}
+    place = f"{CLIENT}:{number - 1}-{number}"
     status, out, err = which(tmp_path, place, "#\n#\n" + text, lines)
     assert (status, err) == (0, "")
-    assert re.findall(r"\d lines  (.*)", out) == ["a test", "a vector"]
+    assert re.findall(r"\d lines  (.*)", out) == ["a test", "vector 1"]
+    assert "In no record: 1 of 2 tests and the vectors" in out
+    assert re.search("(?m)^Run: .ci/run style_and_types .*vectors.* field$", out)
 
 
 def test_which_says_that_a_line_is_new(tmp_path):
-    path = COURSE.parent / "mcp_client.py"
-    status, out, err = which(tmp_path, f"{path}:1", "nothing like it", {})
-    assert status == 2 and not out and "is new" in err
+    place = f"{CLIENT}:1"
+    status, out, err = which(tmp_path, place, "nothing", {})
+    assert (status, err) == (0, "") and "new since the record: examples/mcp_c" in out
+
+
+def test_a_partial_record_replaces_its_own_part():
+    module = runpy.run_path(WHICH)
+
+    def record(client_text, lines, recorded, known):
+        files = {name: {"text": "", "lines": {}} for name in module["FILES"]}
+        files["examples/mcp_client.py"] = {"text": client_text, "lines": lines}
+        return {"all": known, "recorded": recorded, **files}
+
+    before = {"1": ["a", "b", "gone", "vector 1"], "2": ["a"]}
+    old = record("x\ny", before, ["a", "b", "gone", "vector"], ["a", "b", "gone"])
+    new = record("\nx\nz", {"3": ["b"]}, ["b"], ["a", "b", "c"])
+    module["merge"](old, new)
+    assert new["examples/mcp_client.py"]["lines"] == {
+        "2": ["a", "vector 1"],
+        "3": ["b"],
+    }
+    assert sorted(new["recorded"]) == ["a", "b", "vector"]

@@ -751,7 +751,7 @@ def words_for(way: list[Visit]) -> str:
         mark = f"§{where} " if where != section else ""
         section = where
         words.append(f"{mark}`{name}`")
-    return " → ".join(words)
+    return ", ".join(words)
 
 
 class Progress:

@@ -12,6 +12,7 @@ import ast
 import fnmatch
 import functools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -1011,6 +1012,76 @@ def test_each_vector_on_stdio_has_a_check():
     ids = [name for names in rows.values() for name in names.split()]
     assert len(ids) == len(set(ids)) > 400
     assert all(re.fullmatch("[a-z0-9-]+", check) for check in rows)
+
+
+# Conforming freedoms, and none that depends on time.
+TEN_FLAGS = (
+    "reorder list-order pages extra events batches old-codes private header-first"
+)
+TEN_FLAGS = f"{TEN_FLAGS} no-templates".split()
+SECOND = [str(VECTORS / "run.mts"), "--timeout", str(PATIENCE)]
+
+
+def find_node() -> list[str]:
+    """Find a Node that runs TypeScript; MCP_NODE names another than that of PATH."""
+    words = [os.environ.get("MCP_NODE", "node"), "--no-warnings"]
+    words += ["--experimental-strip-types"]
+    try:
+        found = subprocess.run([*words, "-e", ""], capture_output=True)
+    except OSError:
+        found = None
+    if not found or found.returncode:
+        pytest.skip("no Node from 22.6 on: MCP_NODE=PATH names one")
+    return words
+
+
+def both_runners(folder: Path, options: list[str], target: list[str]) -> list[dict]:
+    """Play with both runners; return their verdicts, by vector and revision."""
+    found = []
+    words = [sys.executable, str(VECTORS / "run.py"), "--quiet", *SECOND[1:]]
+    for runner in (words, [*find_node(), *SECOND]):
+        rows = folder / "rows"
+        line = [*runner, *options, "--json", str(rows), *target]
+        subprocess.run(line, capture_output=True, timeout=60 * PATIENCE)
+        played = json.loads(rows.read_text("utf-8"))["rows"]
+        found.append({(row["id"], row["revision"]): row["verdict"] for row in played})
+    return found
+
+
+@pytest.mark.slow
+@parametrize("carrier", ["stdio", "http"])
+def test_the_second_runner_agrees_on_a_strange_server(tmp_path, carrier):
+    find_node()
+    strange = [sys.executable, str(VECTORS / "strange.py"), ",".join(TEN_FLAGS)]
+    dates = ["--revisions", f"{NEWEST_LEGACY},{NEWEST}"]
+    if carrier == "stdio":
+        dates += ["--only", "stdio", "--only", "tools", "--only", "pagination"]
+        one, two = both_runners(tmp_path, dates, [*strange, sys.executable, EVERYTHING])
+    else:
+        with listening(EVERYTHING) as (_, url):
+            words = [*strange, "--http", "0", url]
+            with subprocess.Popen(words, stdout=-1, text=True) as proxy:
+                try:
+                    one, two = both_runners(
+                        tmp_path, dates, [proxy.stdout.readline().strip()]
+                    )
+                finally:
+                    proxy.kill()
+    assert one == two and len(one) > 50 and "broken" not in one.values()
+    assert list(one.values()).count("skipped") < len(one) / 4
+
+
+@pytest.mark.slow
+@parametrize("mutant", ["pong", "ids-are-cut", "two-answers", "newlines", "no-code"])
+def test_the_second_runner_agrees_on_a_broken_server(tmp_path, mutant):
+    find_node()
+    script = str(HERE / ".ci" / "mutants.py")
+    target = [sys.executable, script, mutant, sys.executable, EVERYTHING]
+    options = ["--revisions", NEWEST_LEGACY]
+    for page in ("basic", "ping", "stdio"):
+        options += ["--only", page]
+    one, two = both_runners(tmp_path, options, target)
+    assert one == two and "broken" in one.values()
 
 
 def test_the_page_about_the_official_suite_counts_its_checks():
