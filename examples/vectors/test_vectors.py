@@ -911,6 +911,29 @@ def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
     assert json.loads((tmp_path / "rows").read_text("utf-8"))["rows"] == []
 
 
+def test_outcomes_that_come_at_once_are_written_one_by_one(tmp_path):
+    """Clients are played side by side, and their report is one file."""
+    program = f"""if True:
+        import threading, report
+        report.WRITE_SECONDS = -1
+        recorder = report.Recorder(report.make_parser("").parse_args(["--quiet"]))
+        both, met = threading.Barrier(2), []
+        def make(rows, *_):
+            try:
+                met.append(both.wait(0.05))
+            except threading.BrokenBarrierError:
+                pass
+            return ""
+        recorder.files = {{make: {str(tmp_path / "rows")!r}}}
+        add = lambda: recorder.add({{}})
+        threads = [threading.Thread(target=add) for _ in range(2)]
+        for one in threads: one.start()
+        for one in threads: one.join()
+        print(met, len(recorder.rows))"""
+    done = command("-c", program, cwd=VECTORS)
+    assert done.stdout.split() == ["[]", "2"], done.stdout + done.stderr
+
+
 def test_each_rule_has_a_row_that_names_what_exists():
     """Each line of CLAUSES.md begins with the test that shows its rules, and the public
     name that keeps them. So it stays true when private names change."""
