@@ -3313,7 +3313,9 @@ class Context:
         method = self.method
         self._row = METHODS.get(method)
         is_extended = method in self.server.methods
-        function = serve_extension if is_extended else SERVED.get(method)
+        function = SERVED.get(method)
+        if is_extended:
+            function = serve_extension
         is_hidden = self._row and (
             method not in self._rules.methods
             or self._row.capability not in self.server.declared
