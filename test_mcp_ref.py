@@ -3496,7 +3496,7 @@ def a_program(seconds: float, say=print):
 class Program(subprocess.Popen):
     """a_program(), started in "/" with next to nothing in its environment.
 
-    If run() waits for these seconds, the test fails, because end() has no such patience.
+    If run() waits for these seconds, the test fails: end() has no such patience.
     """
 
     def __init__(

@@ -1920,16 +1920,15 @@ class Lines:
 
 def play_giving_up(at, who_comes):
     """Let ann give up a call, and her tool ask before line `at` of what follows, while
-    bob's call runs (which then begins, if `who_comes`); return whether there is such a
-    line."""
+    bob's call runs (which then begins, if `who_comes`); return whether there is one."""
     made = []
 
-    class Upstream(gw.Upstream):
-        def transport(self, connection):
-            made.append(Silent())
-            return made[-1]
+    def transport(connection):
+        made.append(Silent())
+        return made[-1]
 
-    upstream = Upstream("up", {"command": ["none"]})
+    upstream = gw.Upstream("up", {"command": ["none"]})
+    upstream.transport = transport
     profile = gw.Profile("all", [(upstream, ["*"])])
     upstream.keeper.start()
     assert upstream.tried.wait(PATIENCE)
@@ -1942,11 +1941,10 @@ def play_giving_up(at, who_comes):
         wait_until(lambda: sum(len(one.calls) for one in made) > before)
 
     def act():
-        if upstream.lock.locked():  # where nobody else comes
-            return
-        if who_comes:
-            begin_bob()
-        told.append(made[0].ask())
+        if not upstream.lock.locked():  # nobody else comes there
+            if who_comes:
+                begin_bob()
+            told.append(made[0].ask())
 
     def given_up():
         made[0].on_call = lambda: None
