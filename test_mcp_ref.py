@@ -3494,11 +3494,14 @@ def a_program(seconds: float, say=print):
 
 
 class Program(subprocess.Popen):
-    """a_program(), started in "/" with next to nothing in its environment."""
+    """a_program(), started in "/" with next to nothing in its environment.
+
+    If run() waits for these seconds, the test fails: end() has no such patience.
+    """
 
     def __init__(
         self,
-        seconds: float = 60,
+        seconds: float = 9 * PATIENCE,
         before: str = "",
         say: str = "print",
         log=None,
@@ -3659,8 +3662,7 @@ def test_a_host_that_drains_no_stderr_holds_up_nothing():
         for _ in range(1000):
             program.stdin.write(b"junk" * 50 + b"\n")
             assert program.read()["error"]
-        before = time.monotonic()
-        assert program.end() == 7 and time.monotonic() - before < 2
+        assert program.end() == 7
 
 
 @parametrize(
@@ -3697,15 +3699,10 @@ def test_without_threads_each_request_is_answered_once(refused):
     [("do", "write"), ("do", "fork"), ("busy", "waiting"), ("busy", "computing")],
 )
 def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
-    with Program(0.01 if how == "stdin" else 60) as program:
+    with Program(0.01 if how == "stdin" else 9 * PATIENCE) as program:
         for ident in (1, 2):
             program.call(tool, ident, what=what)
-        before = time.monotonic()
-        # While a handler computes, coverage takes seconds to save its data.
-        limit = PATIENCE if COVERAGE and what == "computing" else 2
-        assert program.end(how) == 7 and time.monotonic() - before < limit, (
-            program.said()
-        )
+        assert program.end(how) == 7, program.said()
         said = program.said()
         after = "after a signal" if how.startswith("SIG") else "after"
         assert said.endswith(after + "\nclosed\nat exit\n"), said
@@ -3719,11 +3716,10 @@ def test_end_of_input_does_not_prolong_the_end_by_a_signal():
         listen = modern("subscriptions/listen", 2, notifications={})
         program.stdin.write(mcp.encode(listen))
         assert "acknowledged" in program.read()["method"]
-        before = time.monotonic()
         program.send_signal(signal.SIGTERM)
         while "result" not in program.read():
             pass  # then it has seen the signal
-        assert program.end() == 7 and time.monotonic() - before < 2, program.said()
+        assert program.end() == 7, program.said()
 
 
 @parametrize(
@@ -3806,6 +3802,10 @@ def test_a_terminal_is_told_what_a_host_is_not(
     monkeypatch.setattr(mcp, "serve_stdio", served.append)
     mcp.Server("s").run(words.split())  # standard input is not a terminal
     assert served and capsys.readouterr() == ("", "")
+    # This is how the null device looks on Windows.
+    monkeypatch.setattr(os, "isatty", lambda descriptor: descriptor == 0)
+    mcp.Server("s").run(words.split())
+    assert served.pop() and capsys.readouterr() == ("", "")
     monkeypatch.setattr(os, "isatty", lambda descriptor: True)
     ended = None
     try:
@@ -3892,7 +3892,7 @@ def test_what_is_done_on_cancel_is_done_at_the_end(how):
                 ctx.notify("example.org/started")
                 threading.Event().wait()
         mcp.Server.__init__ = init""")
-    with Program(0.01 if how == "stdin" else 60, before) as program:
+    with Program(0.01 if how == "stdin" else 9 * PATIENCE, before) as program:
         for ident in range(6):
             program.call("waits", ident)
         assert program.end(how) == 7
@@ -5347,7 +5347,7 @@ def test_the_connection_that_waits_for_longest_makes_room():
         connect(served)
         connect(idle)
         for name in ("READS", "SERVES", "SENDS", "WAITS"):
-            httpd.step(served, mcp.Step[name], mcp.IDLE_SECONDS)
+            httpd.step(served, mcp.Step[name], mcp.MAX_IDLE_SECONDS)
         connect(new)
         assert list(httpd.steps) == [served, new]
         with pytest.raises(OSError):
@@ -5563,7 +5563,8 @@ def test_slow_requests_have_a_time_in_all_and_keep_nobody_out(limit, sent, more)
 
 
 def test_an_answer_that_nobody_reads_has_a_time_for_each_mebibyte():
-    limits = {"SEND_SECONDS": 0.2, "KEEP_ALIVE_SECONDS": 0.01}
+    limits = dict.fromkeys(["SEND_SECONDS", "BODY_SECONDS"], PATIENCE / 20)
+    limits["KEEP_ALIVE_SECONDS"] = 0.01
     call = 'modern tools/call {"name": "big"}'
     with exchanges(server="core", limits=limits) as site, socket.socket() as late:
         late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -5718,6 +5719,7 @@ def test_a_client_that_does_not_read_its_answer_does_not_hold_up_the_end():
             begin(httpd.close).result(PATIENCE)
 
 
+@needs_posix
 def test_a_second_signal_may_come_while_the_first_one_is_handled():
     code = (
         f"import signal, sys, threading; sys.path.insert(0, {str(MCP_REF.parent)!r})\n"

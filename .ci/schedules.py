@@ -825,7 +825,7 @@ response_meets_cancel     Context._become: return steps[state] -> return True
 response_meets_cancel     Context._become: with self._ending: -> if True:
 response_meets_cancel     Context._wake_with: wake() -> pass
 response_meets_cancel     Context._wake_with: with self._ending: -> if True:
-run_meets_cancel          RunHook.run_next: if not outcome.set_running_or_notify_cancel(): -> if False:
+run_meets_cancel          RunHook.call: if outcome.done() or not outcome.set_running_or_notify_cancel(): -> if False:
 question_meets_all        take_response: peer.questions.pop( -> peer.questions.get(
 question_meets_cancel     LegacyContext._asking: self._wake_with(partial(fail_questions, peer, idents, "it was cancelled")) -> pass
 question_meets_close      LegacyContext._asking: if peer.closed: -> if False:

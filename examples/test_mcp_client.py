@@ -1255,7 +1255,7 @@ def test_a_timeout_covers_a_server_that_hangs_at_its_start():
         client.connect(
             [sys.executable, "-c", "import time; time.sleep(99)"], timeout=0.2
         )
-    assert time.monotonic() - start < 5  # it is also ended
+    assert time.monotonic() - start < 60  # it is also ended
 
 
 @parametrize("connecting, calling", [(PATIENCE, 0.05), (0.05, PATIENCE)])
