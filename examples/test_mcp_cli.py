@@ -1299,7 +1299,8 @@ def test_a_server_that_exits_tells_of_the_environment(run):
 
 
 def test_a_server_is_reached_through_a_proxy(run):
-    with odd(tools_list=tools({})) as proxy:
+    # The option changes variables.
+    with odd(tools_list=tools({})) as proxy, mock.patch.dict(os.environ):
         target, address = "http://mcp.invalid/mcp", proxy.url[: -len("/mcp")]
         status, out, err = run("list", "--proxy", address, target)
         assert status == 0 and "t()" in out, err
