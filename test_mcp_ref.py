@@ -1826,8 +1826,6 @@ def test_a_result_without_a_json_form_names_the_place_and_the_remedy(
 
 
 DUE = datetime.datetime(1969, 7, 20, 20, 17, 40, tzinfo=datetime.timezone.utc)
-
-
 SOME_ID = uuid.UUID(int=7)
 
 
@@ -1864,8 +1862,6 @@ def test_types_that_people_use_leave_as_json(hint, value, structured):
 
 
 ONE_TO_NINE = mcp.keywords(minimum=1, maximum=9)
-
-
 LIMITED = {**INT, "minimum": 1, "maximum": 9}
 
 
@@ -4210,8 +4206,6 @@ class Exchanges(Memory):
 
 
 WIRES["exchanges"] = Exchanges, None
-
-
 EXCHANGES = "bare | line: exchanges"
 
 
@@ -4562,19 +4556,11 @@ GET - MCP-Protocol-Version=2025-11-25 -> 405
 
 
 HTTP_PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
-
-
 GOOD = POST + b"Content-Length: 45\r\n\r\n" + HTTP_PING
-
-
 LAST = GOOD.replace(b"Host", b"Connection: close\r\nHost")
-
-
 TALK = GOOD.replace(b"45", b"79").replace(
     b'ping"', b'tools/call", "params": {"name": "talk"}'
 )
-
-
 LARGE = b"[" * mcp.MAX_MESSAGE_BYTES
 CHUNK = b"2D\r\n" + HTTP_PING + b"\r\n0\r\n\r\n"
 

@@ -60,8 +60,6 @@ from testing.scripts import (
 
 
 API = (HERE / "examples" / "api.md").read_text("utf-8")
-
-
 HINT_NAMES = load("hint_schemas", HERE / ".ci" / "hint_schemas.py").NAMES
 
 
@@ -428,8 +426,6 @@ FILES = sorted(
 
 
 MOST_LINES, MOST_COLUMNS = 50, 88  # of a function; of a comment or docstring
-
-
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -40,8 +40,6 @@ def trace(path: Path, text: str) -> Path:
 
 
 PING = '> {"id": 1, "method": "ping"}\n'
-
-
 ERROR = '< {"id": null, "error": {"code": -32601}}'
 
 

@@ -237,8 +237,6 @@ def verdicts(folder: Path, vectors: dict, *target: str) -> dict[str, dict]:
 
 
 DISCOVERED = {"supportedVersions": [NEWEST], "capabilities": {}}
-
-
 STRAY = {"unasked": {"$not": {"$absent": True}}}
 
 
