@@ -60,49 +60,35 @@ CLOUD_PING = {
 }
 
 
+def event(path: str, **more) -> dict:
+    """Return an event of payload format 1.0."""
+    return {**CLOUD_PING, "httpMethod": "POST", "path": path, **more}
+
+
+def staged(path: str) -> dict:
+    """Return an event of payload format 2.0."""
+    context = {"stage": "prod", "http": {"method": "POST"}}
+    return {**CLOUD_PING, "rawPath": path, "requestContext": context}
+
+
+EVIL = {"Origin": "http://evil"}
+SEVERAL = {"content-type": ["application/json"]}
+NOTHING = {"body": None, "headers": None}
+
+
 @parametrize(
     "event, status",
     [
-        ({**CLOUD_PING, "httpMethod": "POST", "path": "/mcp"}, 200),
-        (
-            {
-                **CLOUD_PING,
-                "httpMethod": "POST",
-                "path": "/mcp",
-                "headers": None,
-                "multiValueHeaders": {"content-type": ["application/json"]},
-            },
-            200,
-        ),
-        (
-            {
-                **CLOUD_PING,
-                "rawPath": "/prod/mcp",
-                "requestContext": {"stage": "prod", "http": {"method": "POST"}},
-            },
-            200,
-        ),
+        (event("/mcp"), 200),
+        (event("/mcp", headers=None, multiValueHeaders=SEVERAL), 200),
+        (staged("/prod/mcp"), 200),
         # a custom domain with a base path, in both formats
-        ({**CLOUD_PING, "httpMethod": "POST", "path": "/tools/v1/mcp"}, 200),
-        (
-            {
-                **CLOUD_PING,
-                "rawPath": "/prod/tools/mcp/",
-                "requestContext": {"stage": "prod", "http": {"method": "POST"}},
-            },
-            200,
-        ),
-        ({**CLOUD_PING, "httpMethod": "POST", "path": "/tools/mcpx"}, 404),
-        ({**CLOUD_PING, "httpMethod": "POST", "path": "/mcp/x"}, 404),
-        ({"httpMethod": "GET", "path": "/mcp", "body": None, "headers": None}, 405),
-        (
-            {
-                "httpMethod": "POST",
-                "path": "/mcp",
-                "headers": {"Origin": "http://evil"},
-            },
-            403,
-        ),
+        (event("/tools/v1/mcp"), 200),
+        (staged("/prod/tools/mcp/"), 200),
+        (event("/tools/mcpx"), 404),
+        (event("/mcp/x"), 404),
+        ({"httpMethod": "GET", "path": "/mcp", **NOTHING}, 405),
+        ({"httpMethod": "POST", "path": "/mcp", "headers": EVIL}, 403),
     ],
 )
 def test_a_function_in_a_cloud_reads_events_of_every_format(event, status):
@@ -111,11 +97,8 @@ def test_a_function_in_a_cloud_reads_events_of_every_format(event, status):
     assert (
         said["statusCode"] == status and "application/json" in headers["Content-Type"]
     )
-    assert status != 200 or json.loads(said["body"]) == {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "result": {},
-    }
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert status != 200 or json.loads(said["body"]) == answer
 
 
 def test_only_the_carrying_thread_touches_a_wsgi_request():
@@ -134,22 +117,14 @@ def test_only_the_carrying_thread_touches_a_wsgi_request():
     call = modern("tools/call", name="helped")
     call["params"]["_meta"]["progressToken"] = 0
     body = mcp.encode(call)
-    parts = iter(
-        mount.application(
-            {
-                "REQUEST_METHOD": "POST",
-                "PATH_INFO": "/mcp",
-                "CONTENT_LENGTH": str(len(body)),
-                **{
-                    "HTTP_" + name.upper().replace("-", "_"): text
-                    for name, text in headers_of(call).items()
-                },
-                "wsgi.run_once": False,
-                "wsgi.input": mock.Mock(read=lambda size: use() and body[:size]),
-            },
-            use,
-        )
-    )
+    environ = {
+        "HTTP_" + name.upper().replace("-", "_"): text
+        for name, text in headers_of(call).items()
+    }
+    environ.update(REQUEST_METHOD="POST", PATH_INFO="/mcp")
+    environ["CONTENT_LENGTH"], environ["wsgi.run_once"] = str(len(body)), False
+    environ["wsgi.input"] = mock.Mock(read=lambda size: use() and body[:size])
+    parts = iter(mount.application(environ, use))
     assert any(b"progress" in part for part in parts) and users == {
         threading.current_thread()
     }
