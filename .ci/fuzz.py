@@ -300,7 +300,7 @@ def http(data: bytes) -> None:
 
 def main(name: str, seconds: str) -> None:
     """Fuzz one target."""
-    threading.Thread(target=httpd.serve_forever, args=[0.05], daemon=True).start()
+    threading.Thread(target=httpd.serve_forever, daemon=True).start()
     inputs = [text.encode() for text in seeds()[name]]
     end, runs = time.monotonic() + float(seconds), itertools.count(1)
 

