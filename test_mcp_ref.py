@@ -1475,7 +1475,7 @@ def optional(schema: dict, **more) -> dict:
     return {"anyOf": [schema, NULL], **more}
 
 
-HINTS = [
+HINTS: list[Any] = [
     (str, STR),
     (int, INT),
     (float, {"type": "number"}),
@@ -1559,12 +1559,13 @@ def test_results_become_json(hint, value, structured):
     assert ask(server, "tools/call", name="t").get("structuredContent") == structured
 
 
-INFINITE, A_HINT = float("inf"), Annotated[int, "hint"]
+INFINITE = float("inf")
+Hinted = Annotated[int, "hint"]
 
 
 class Kinds:
     def method(
-        self, a: int, b: Any = INFINITE, c: A_HINT = 3, *, d: Any = Path, **rest: Any
+        self, a: int, b: Any = INFINITE, c: Hinted = 3, *, d: Any = Path, **rest: Any
     ) -> int:
         """Do something.
 

@@ -781,7 +781,12 @@ def tools(*found):
 
 def keeping(asked: list, result: dict | None = None):
     """Make the result of a tool that keeps its arguments."""
-    return lambda params: asked.append(params["arguments"]) or result or text("x")
+
+    def called(params):
+        asked.append(params["arguments"])
+        return result or text("x")
+
+    return called
 
 
 def in_all_lists(*items) -> dict:

@@ -52,7 +52,11 @@ ENTRY: dict[str, Any] = {
     "resources": LINES,
 }
 NAMES = ["a.bin", "do/../a", "do/%2e%2e/a", "do/b%5C..%5Ca", "do/", "do/a//b"]
-BAD_FRONTMATTER = [("name", "x"), ("description", " "), ("description", "x" * 1025)]
+BAD_FRONTMATTER: list[Any] = [
+    ("name", "x"),
+    ("description", " "),
+    ("description", "x" * 1025),
+]
 BAD_FRONTMATTER += [("description", None)]
 BAD_LINES = [("size", -1), ("size", "1"), ("size", 2**24), ("digest", "sha256:00")]
 BAD_LINES += [("uri", "skill://x/" + path) for path in NAMES]

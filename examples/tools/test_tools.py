@@ -16,6 +16,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from unittest import mock
@@ -458,7 +459,7 @@ class Silent(Site):
 
     def __init__(self, data: bytes):
         super().__init__(None)
-        self.data, self.gone = data, client.Event()
+        self.data, self.gone = data, threading.Event()
 
     def finish_request(self, connection, _):
         with connection.makefile("rb") as file:
