@@ -1775,14 +1775,25 @@ def test_none_as_the_default_means_optional_in_every_python():
     assert server.call("t", a="x")["isError"]
 
 
+def a_row_of_a_database():
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(":memory:")) as rows:
+        rows.row_factory = sqlite3.Row
+        return rows.execute("select 1 as a").fetchone()
+
+
 @parametrize(
     "value, place, word",
     [
-        ([{"price": 1.5}, {"price": float("nan")}], "/1/price", "None"),
-        ({"rows": {"a/b": float("-inf")}}, "/rows/a~1b", "None"),
+        ([{"price": 1.5}, {"price": float("nan")}], "/1/price", "None for NaN"),
+        ({"rows": {"a/b": float("-inf")}}, "/rows/a~1b", "None for NaN"),
         ({"a": [threading.Lock()]}, "/a/0", "lock"),
-        (b"raw", "/", "image\\("),
-        ({"x": (i for i in ())}, "/x", "list"),
+        (b"raw", "/", "image()"),
+        ({"x": (i for i in ())}, "/x", "make a list"),
+        (datetime.timedelta(1), "/", ".total_seconds()"),
+        ({"x": object()}, "/x", "use a dict"),
+        (a_row_of_a_database(), "/", "dict()"),
     ],
 )
 def test_a_result_without_a_json_form_names_the_place_and_the_remedy(
@@ -1792,7 +1803,7 @@ def test_a_result_without_a_json_form_names_the_place_and_the_remedy(
     result = server.call("t")
     text = result["content"][0]["text"]
     assert result["isError"] and text.startswith(place + ": ")
-    assert re.search(word, text)
+    assert word in text
     server.resource("x://y")(lambda: value)
     server.prompt(lambda: value, name="p")
     for method, params in (
@@ -2065,25 +2076,6 @@ def test_limits_of_pydantic_hold():
         assert server.call("t", x=bad)["isError"], hint
 
 
-@parametrize(
-    "hint, good, bad",
-    [
-        (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "1", "-5"),
-        (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.1", "0.09"),
-        (Annotated[decimal.Decimal, {"maximum": 1}], 1, "1." + "0" * 25 + "1"),
-        (Annotated[decimal.Decimal, {"multipleOf": 0.01}], "1e-2", "1.255"),
-        (decimal.Decimal, "1e-999", "1e-1000"),
-        (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, "2"),
-        (Annotated[uuid.UUID, {"pattern": "7$"}], str(SOME_ID), str(uuid.UUID(int=8))),
-    ],
-    ids=str,
-)
-def test_a_limit_holds_for_values_that_travel_as_text(hint, good, bad):
-    server, _ = serve_tool(hinted(hint, None, repr))
-    assert "isError" not in server.call("t", x=good)
-    assert server.call("t", x=bad)["isError"]
-
-
 BLOCK, PICTURE = mcp.text("a"), mcp.image(b"1", "image/png")
 
 
@@ -2108,33 +2100,6 @@ def test_content_beside_data_becomes_blocks(hint, value, blocks):
     server, tool = serve_tool(hinted(Any, hint, lambda x: value))
     assert server.call("t")["content"] == blocks
     assert "outputSchema" not in tool and "structuredContent" not in server.call("t")
-
-
-@parametrize(
-    "value, remedy",
-    [
-        (datetime.timedelta(1), ".total_seconds()"),
-        (iter([1]), "make a list"),
-        (b"a", "image()"),
-        (float("nan"), "None for NaN"),
-        (object(), "use a dict"),
-    ],
-    ids=str,
-)
-def test_a_value_without_a_json_form_has_a_remedy(value, remedy):
-    server, _ = serve_tool(lambda: {"a": [value]})
-    told = server.call("t")["content"][0]["text"]
-    assert told.startswith("/a/0: ") and remedy in told
-
-
-def test_a_row_of_a_database_becomes_a_dict_by_hand():
-    import sqlite3
-
-    with contextlib.closing(sqlite3.connect(":memory:")) as rows:
-        rows.row_factory = sqlite3.Row
-        row = rows.execute("select 1 as a").fetchone()
-    server, _ = serve_tool(lambda: row)
-    assert "dict()" in server.call("t")["content"][0]["text"]
 
 
 def test_content_of_the_official_sdk_is_content():
@@ -2401,6 +2366,21 @@ ARGUMENTS = [
     (Shelf, {"price": "1.00", "others": ["x"]}, "/x/others/0: expected euros.cents"),
     (Shelf, {"price": "1.00"}, Shelf(Price(100))),
     (Annotated[Price, "in euros"], "0.01", Price(1)),
+    # A limit holds for values that travel as text, too.
+    (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "1", decimal.Decimal(1)),
+    (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "-5", "/x: "),
+    (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.1", decimal.Decimal("0.1")),
+    (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.09", "/x: "),
+    (Annotated[decimal.Decimal, {"maximum": 1}], 1, decimal.Decimal(1)),
+    (Annotated[decimal.Decimal, {"maximum": 1}], "1." + "0" * 25 + "1", "/x: "),
+    (Annotated[decimal.Decimal, {"multipleOf": 0.01}], "1e-2", decimal.Decimal("0.01")),
+    (Annotated[decimal.Decimal, {"multipleOf": 0.01}], "1.255", "/x: "),
+    (decimal.Decimal, "1e-999", decimal.Decimal("1e-999")),
+    (decimal.Decimal, "1e-1000", "/x: "),
+    (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, None),
+    (Annotated[Optional[decimal.Decimal], {"maximum": 1}], "2", "/x: "),
+    (Annotated[uuid.UUID, {"pattern": "7$"}], str(SOME_ID), SOME_ID),
+    (Annotated[uuid.UUID, {"pattern": "7$"}], str(uuid.UUID(int=8)), "/x: "),
     # The flaw of an optional argument is that of the member that was meant.
     (Optional[Cat], {"kind": "cat"}, "/x/lives: is required"),
     (Optional[Cat], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type int"),
@@ -2431,7 +2411,7 @@ ARGUMENTS = [
 @parametrize("hint, value, wanted", ARGUMENTS, ids=str)
 def test_an_argument_becomes_a_python_value_or_is_refused(hint, value, wanted):
     server, tool = serve_tool(hinted(hint, str, repr))
-    assert "$" not in json.dumps(tool["inputSchema"])
+    assert "$ref" not in json.dumps(tool["inputSchema"])
     result = server.call("t", x=value)
     text = result["content"][0]["text"].replace("Invalid arguments for t: ", "")
     if isinstance(wanted, str) and wanted.startswith("/x"):
@@ -4708,15 +4688,11 @@ def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(
         gone.wait(PATIENCE)
 
     call = modern("tools/call", name="slow")
-    headers = {**headers_of(call), "Content-Length": len(mcp.encode(call))}
-    head = "".join(f"{name}: {text}\r\n" for name, text in headers.items())
-    httpd = mcp.http_server(mcp.Endpoint(server))
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    with contextlib.closing(httpd):
-        with socket.create_connection(("127.0.0.1", httpd.server_port)) as link:
-            request = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n".encode()
-            link.sendall(request + mcp.encode(call))
-            assert begun.wait(PATIENCE)
+    with http_serving(server) as httpd:
+        post = "POST", "/mcp", headers_of(call), mcp.encode(call)
+        link = request_to(httpd.server_port, *post)
+        assert begun.wait(PATIENCE)
+        link.close()
         assert gone.wait(PATIENCE)
     _, sent, closed, *_ = map(json.loads, path.read_text().splitlines())
     assert (closed["way"], closed["on"], closed["closed"]) == (">", sent["on"], True)
@@ -5100,14 +5076,10 @@ def test_a_client_that_does_not_read_its_answer_does_not_hold_up_the_end():
     server, called = mcp.Server("s"), threading.Event()
     server.tool(lambda: called.set() or "x" * 2**23, name="large")
     call = modern("tools/call", name="large")
-    body = mcp.encode(call)
-    lines = {**headers_of(call), "Host": "127.0.0.1", "Content-Length": len(body)}
-    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     with http_serving(server) as httpd:
         httpd.patience = 0.3
-        port = httpd.server_port
-        with socket.create_connection(("127.0.0.1", port), PATIENCE) as link:
-            link.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+        post = "POST", "/mcp", headers_of(call), mcp.encode(call)
+        with contextlib.closing(request_to(httpd.server_port, *post)):
             assert called.wait(PATIENCE)
             begin(httpd.close).result(PATIENCE)
 
@@ -5728,30 +5700,24 @@ def test_a_client_that_has_left_does_not_keep_changes_from_others(capfd):
     assert len(told) == 2 and not server.listeners
 
 
-def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling():
-    httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "LocalHost")
+@parametrize("address, its_own", [("LocalHost", 403), ("127.0.0.2", 200)])
+def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling(
+    address, its_own
+):
+    if address == "127.0.0.2" and sys.platform != "linux":
+        pytest.skip("others do not have it")
+    httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), address)
+    statuses = []
     with contextlib.closing(httpd):
         begin(httpd.serve_forever)
-        headers = {"Host": "evil.example", "Content-Type": "application/json"}
-        answer = exchange(httpd.server_port, "POST", "/mcp", headers, HTTP_PING)
-        assert answer[0] == 403
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="others have no 127.0.0.2")
-def test_the_rule_for_hosts_holds_at_each_loopback_address():
-    httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "127.0.0.2")
-    with contextlib.closing(httpd):
-        begin(httpd.serve_forever)
-        statuses = []
         for host in ("127.0.0.2", "localhost", "evil.example"):
-            link = http.client.HTTPConnection(
-                "127.0.0.2", httpd.server_port, timeout=PATIENCE
-            )
+            port = httpd.server_port
+            link = http.client.HTTPConnection(address, port, timeout=PATIENCE)
             headers = {"Host": host, "Content-Type": "application/json"}
             link.request("POST", "/mcp", HTTP_PING, {**headers, "Connection": "close"})
             with link.getresponse() as answer:  # it outlives its connection
                 statuses.append(answer.status)
-    assert statuses == [200, 200, 403]
+    assert statuses == [its_own, 200, 403]
 
 
 def test_bearer_tokens_and_principals(capfd):
