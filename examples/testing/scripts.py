@@ -80,12 +80,6 @@ server="fixture") as t: t("> 1 ping")` plays lines. MCP_REF, MCP_CLIENT: the fil
 test; MCP_PATIENCE: seconds to wait before a test fails.
 """
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import ast
