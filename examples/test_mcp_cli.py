@@ -727,8 +727,8 @@ EVERYTHING = ("tools", "prompts", "resources")
 
 def odd(declares=EVERYTHING, **results):
     """Make a server over HTTP. `results`, by method with _ for /: a result, a function
-    of the params that returns one, (code, message[, data]) for an error, an HTTP status, or
-    None: it is silent. What is not named is an empty list."""
+    of the params that returns one, (code, message) or (code, message, data) for an
+    error, an HTTP status, or None: it is silent. What is not named is an empty list."""
     results["server_discover"] = {
         "supportedVersions": MODERN,
         "capabilities": dict.fromkeys(declares, {}),
