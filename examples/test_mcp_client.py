@@ -189,6 +189,15 @@ server/discover => {"supportedVersions": ["1999-01-01", "{VERSION}"],
     "_meta": {"{META}serverInfo": {"name": "s", "version": "1"}}}
 returns {"modern": true, "version": "{VERSION}", "server_info": {"name": "s"},
     "instructions": "Gently.", "capabilities": {"tools": {}}, "closed": false}
+== a modern server may say so first to `initialize` | bare | on: http 2025-11-25
+call connect
+> server/discover
+<< 404 {} not yet
+> initialize
+<< 400 {} {"jsonrpc": "2.0", "id": {ID}, "error": {"code": -32022, "message": "old",
+    "data": {"supported": ["{NEWEST}"]}}}
+server/discover => {"supportedVersions": ["{NEWEST}"], "capabilities": {}}
+returns {"modern": true}
 == a server that exits on the probe is started again | bare | on: pipe 2025-11-25
 call connect
 > server/discover
@@ -276,6 +285,8 @@ http | << 302 {"Location": "http://["} | Malformed
 http | << 500 {} broken | HttpError 500
 http | << 200 {} <html> | Malformed
 http | << 200 {} [1, 2] | Malformed
+http | << 200 {"Content-Length": "9999"} {} | Disconnected cut off
+http | << 200 {"Content-Encoding": "gzip"} {} | Disconnected gzip
 http | << 302 {"Location": "http://localhost:1/mcp"} | HttpError another origin
 """,
     ),
@@ -1508,32 +1519,6 @@ def test_a_closed_client_sends_nothing_again():
     assert site.connections == 2
 
 
-def test_a_modern_server_may_say_so_first_to_initialize():
-    refused = iter([True])
-    error = {"code": -32022, "message": "old", "data": {"supported": MODERN}}
-
-    def answer(verb: str, headers: dict, method: str, text: str):
-        if method == "server/discover" and next(refused, False):
-            yield http_answer(404, {}, "not yet")
-        elif method == "initialize":
-            ident = json.loads(text)["id"]
-            body = {"jsonrpc": "2.0", "id": ident, "error": error}
-            yield http_answer(400, JSON, json.dumps(body))
-        else:
-            yield well(text)
-
-    with answering(answer) as site, client.connect(site.url) as one:
-        assert one.modern
-
-
-def test_a_body_that_is_cut_off_is_a_lost_connection():
-    def answer(verb: str, headers: dict, method: str, text: str):
-        yield http_answer(200, {**JSON, "Content-Length": "9999"}, text)
-
-    with answering(answer) as site, pytest.raises(client.Disconnected, match="cut off"):
-        client.connect(site.url)
-
-
 def test_an_endpoint_on_another_origin_is_told():
     def answer(verb: str, headers: dict, method: str, text: str):
         elsewhere = STREAM + b"event: endpoint\ndata: http://evil.example/\n\n"
@@ -1815,15 +1800,6 @@ def test_client_tunnels_to_https_through_a_proxy(tmp_path, monkeypatch):
             client.connect(url)
     with pytest.raises(OSError, match="nothing"):
         client.connect(url, cacert=str(tmp_path / "nothing"))
-
-
-def test_a_compressed_answer_is_named():
-    def answer(verb: str, headers: dict, method: str, text: str):
-        yield http_answer(200, {**JSON, "Content-Encoding": "gzip"}, text)
-
-    with answering(answer) as site:
-        with pytest.raises(client.Disconnected, match="compressed.*gzip"):
-            client.connect(site.url)
 
 
 @played(select("* memory http"))
