@@ -15,19 +15,18 @@
 """A Model Context Protocol (MCP) server in one file, standard library only.
 
 With MCP, an AI application (the *host*, with a *client* inside it) uses the tools and
-data of a *server*. Client and server exchange JSON objects, as JSON-RPC 2.0 defines
-them. There are three kinds of message:
+data of a *server*. They exchange JSON objects, as JSON-RPC 2.0 defines them:
 
     request      {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {...}}
     response     {"jsonrpc": "2.0", "id": 1, "result": {...}}  or  {..., "error": {...}}
     notification {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 
 A request gets one response, with the same `id`, unless it is cancelled; a notification
-has no id and is never answered. A server offers *tools* (functions that the model
+is never answered. A server offers *tools* (functions that the model
 calls), *resources* (data named by a URI, which the application reads) and *prompts*
-(message templates that the user picks). It may ask the client for *elicitation* (a form
-for the user), *sampling* (a completion from the client's model) and *roots* (the
-folders to work in). A complete server:
+(message templates that the user picks). It may ask the client *questions*: for
+*elicitation* (a form for the user), *sampling* (a completion from the client's model)
+and *roots* (the folders to work in). A complete server:
 
     from mcp_ref import Server
     server = Server("hello")
@@ -45,14 +44,13 @@ client opens a *session* with an `initialize` request, which names the revision 
 client's capabilities once. Since 2026-07-28 (the *modern* era) there are no sessions:
 every request names them in `params._meta`.
 
-This file serves both eras. Part I is a server on stdio, and part II adds HTTP. If you
-delete everything from part II on, the rest is a complete server on stdio.
+This file serves both eras. Part I is a complete server on stdio, even if you delete
+part II, which adds HTTP.
 
-There are two ways through the file. *All of it*, from the top, takes about 8½ hours:
-names are defined before they are used, except in a few calls, such as serve_stdio() in
-Server.run(). *The protocol* takes about 5½ hours: skip the body of sections 3, 4, 5, 15
-and 16, whose first lines say all that the rest needs of them. "How a message travels",
-before part I, is the map of both.
+There are two ways through the file: *all of it*, from the top, or *the protocol*,
+without the body of sections 3, 4, 5, 15 and 16, whose first lines say all that the rest
+needs of them. By the formula of `.ci/shape.py` these take 8½ and 5½ hours; the time for
+whatever stops you comes on top. "How a message travels" is the map.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
@@ -78,8 +76,7 @@ the newest revision of the specification; a page of an older revision has its da
 brackets in front. The client is a separate file, examples/mcp_client.py.
 
 In a package, put this file beside your modules and write `from .mcp_ref import Server`,
-so that each package has its own copy. If two copies on sys.path are imported as
-`mcp_ref`, both imports get the first.
+so that each package has its own copy.
 
 Known limits: examples/limits.md.
 """
@@ -98,7 +95,7 @@ import time
 import types
 import typing
 from collections import Counter, deque, namedtuple
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar, copy_context
 from contextlib import closing, contextmanager, suppress
 from enum import IntEnum
@@ -109,9 +106,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints, overload
 
 __version__ = "2.0.0.dev"
 __all__ = """
-    ASK_SECONDS BLINK_SECONDS DIFFERENCES ERRORS FEATURES HEADER_MISMATCH INTERNAL_ERROR
-    INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LISTS LOG_LEVELS MAX_BATCH
-    MAX_BATCH_BYTES MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES
+    ASK_SECONDS BLINK_SECONDS DIFFERENCES ERRORS FEATURES FILE_SECONDS HEADER_MISMATCH
+    INTERNAL_ERROR INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LISTS LOG_LEVELS
+    MAX_BATCH MAX_BATCH_BYTES MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES
     MAX_RUNNING MAX_THREADS MAX_URIS MAX_URI_LENGTH MAX_VALUES META META_CAPABILITIES
     META_CLIENT META_LOG_LEVEL META_SERVER META_SUBSCRIPTION META_VERSION METHODS
     METHOD_NOT_FOUND MISSING_CAPABILITY NOTIFICATIONS ON_CANCEL_SECONDS PARSE_ERROR
@@ -125,7 +122,7 @@ __all__ = """
 Message = dict[str, Any]  # a JSON object, as a plain dict
 Func = Callable[..., Any]
 F = typing.TypeVar("F", bound=Func)  # a decorator returns it unchanged
-Headers = dict[str, str]  # HTTP headers
+Headers = dict[str, str]
 Send = Callable[[Any], None]  # sends one message
 
 
@@ -136,9 +133,9 @@ Send = Callable[[Any], None]  # sends one message
 #     decode()                 bytes to a message                           section 2
 #     Server.handle()          which kind of message, which era             section 9
 #       Context._admit()       checks the request                            section 7
-#         _submit()            finds the method's function, checks params, and
-#                              gives _perform() to the transport's `start`
-#       Context._perform()     on the thread that `start` chose; never fails
+#         _submit()            finds the method's function, checks params
+#     Pipe._run()              calls _perform(), or leaves it to a queue    section 12
+#       Context._perform()     runs the request; never fails                section 7
 #         _result()            runs the method
 #           serve_*()          one for each method                          section 10
 #             Server.call_handler()    calls the author's function          section 9
@@ -156,8 +153,7 @@ Send = Callable[[Any], None]  # sends one message
 #         Answer.__call__()    JSON, or events in an Outbox                 section 13
 #     SocketExchange.start(), write(), end()     bytes                      section 15
 #
-# A request in a session goes the same way: LegacyContext (section 11) is a Context with
-# its own way to admit a request and to ask the client.
+# A request in a session goes the same way, as a LegacyContext (section 11).
 #
 # On the wire, a modern call and its answer are two lines (here folded):
 #
@@ -170,23 +166,12 @@ Send = Callable[[Any], None]  # sends one message
 #         "resultType": "complete", "content": [{"type": "text", "text": "3"}],
 #         "structuredContent": {"result": 3}, "_meta": {...}}}
 #
-# A legacy client sends the contents of `_meta` once, in `initialize`.
-#
-# The thread that reads a request also runs its handler: a new thread for each call
-# would take three to six times the processor time. If a handler is slow, nobody waits
-# for it. On stdio another thread reads on (section 12 shows how); over HTTP each
-# connection has its own thread.
-#
-# One thread at a time writes to a client, under a lock. Over HTTP, events wait in an
-# `Outbox` (section 13). One that belongs to no request, such as a change, is sent by
-# the connection's thread, so that changed() waits for no client.
+# The thread that reads a request also runs its handler. If the handler is slow, nobody
+# waits for it: on stdio another thread reads on (section 12); over HTTP each connection
+# has its own thread. One thread at a time writes to a client, under a lock.
 
 
 # ======== Part I: a server on stdio ===================================================
-# Sections 1 to 4 know nothing of servers: the protocol's tables, messages and errors,
-# logging and threads, JSON Schema. Sections 5 and 6 turn an author's functions into
-# definitions and results. Sections 7 to 12 follow a message: the request, the peer that
-# sent it, the server, the methods, sessions, and the pipe.
 
 # ======== 1. The tables: the protocol as data =========================================
 # Every difference between two revisions is a row of a table; other code names no date.
@@ -273,8 +258,8 @@ LISTS = read_table("""
 # server/utilities/logging §Log Levels: the eight of RFC 5424, least urgent first.
 LOG_LEVELS = "debug info notice warning error critical alert emergency".split()
 
-# The kinds of params; `?`: may be null.
-_KINDS_OF_PARAMS: Message = {
+# The types of params; `?`: may be null, or absent.
+_PARAM_TYPES: Message = {
     "str": str,
     "dict": dict,
     "str?": (str, type(None)),
@@ -282,7 +267,8 @@ _KINDS_OF_PARAMS: Message = {
     "level": LOG_LEVELS,
     "level?": [None, *LOG_LEVELS],
 }
-_PARAMS = """
+_PARAMS = read_table("""
+    name                   types
     initialize             protocolVersion:str capabilities:dict clientInfo:dict
     tools/call             name:str arguments:dict? inputResponses:dict? requestState:str?
     resources/read         uri:str inputResponses:dict? requestState:str?
@@ -292,16 +278,15 @@ _PARAMS = """
     completion/complete    ref:dict argument:dict context:dict?
     logging/setLevel       level:level
     subscriptions/listen   notifications:dict
-"""
+""")
 PARAMS: dict[str, Message] = {}
-for _row in _PARAMS.strip().splitlines():
-    _method, *_words = _row.split()
-    for _word in _words:
-        _name, _kind = _word.split(":")
-        PARAMS.setdefault(_method, {})[_name] = _KINDS_OF_PARAMS[_kind]
-RETRY = "inputResponses", "requestState"  # params of a retry: see section 7
+for _method, _row in _PARAMS.items():
+    for _word in _row.types.split():
+        _name, _type = _word.split(":")
+        PARAMS.setdefault(_method, {})[_name] = _PARAM_TYPES[_type]
+RETRY = "inputResponses", "requestState"  # see section 7
 
-# The reserved keys of `_meta`: basic/index §_meta. To add a key: a row, and its name
+# The reserved keys of `_meta`: basic/index §_meta. To add one: a row, and its name
 # below.
 META = read_table("""
     key                                         way  since  until  kind
@@ -337,7 +322,7 @@ NOTIFICATIONS = read_table("""
     notifications/roots/list_changed          >    R1     R4     -           roots       -
 """)
 UPDATED = "notifications/resources/updated"
-# Server.changed() sends these.
+# Those that Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
 # To add another difference: a row, and `Rules.has("its name")` where it matters. If it
@@ -430,15 +415,15 @@ MISNAMED = dict(re.findall(r"(\S+) +(\S+)", _MISNAMED))
 
 
 class Rules:
-    """The tables of one revision; `seen` is the client's: see rules()."""
+    """The rows of one revision: its methods, notifications, features, errors."""
 
     def __init__(self, version: str) -> None:
         self.version = version
         self.modern = REVISIONS[version].era == "modern"
 
-        def served(table: dict[Any, Any]) -> set[Any]:
+        def served(table: dict[Any, Any]) -> dict[Any, Any]:
             return {
-                key
+                key: row
                 for key, row in table.items()
                 if row.since <= version <= (row.until or version)
             }
@@ -448,21 +433,20 @@ class Rules:
         self.features = served(FEATURES)
         self.errors = served(ERRORS)
         self.blocks = served(BLOCKS)
-        keys = served(META)
         self.meta: Message = {
-            key: _KINDS_OF_PARAMS[row.kind]
-            for key, row in META.items()
-            if key in keys and row.way == ">"
+            key: _PARAM_TYPES[row.kind]
+            for key, row in served(META).items()
+            if row.way == ">"
         }
 
         # The `fields` that this revision lacks.
         self.hidden: set[str] = set()
-        for row in FEATURES.values():
-            if row.name not in self.features:
+        for name, row in FEATURES.items():
+            if name not in self.features:
                 self.hidden.update(row.fields.split())
 
     def has(self, feature: str) -> bool:
-        """Tell whether this revision has a feature."""
+        """Tell whether this revision has a feature; KeyError: no revision has it."""
         return FEATURES[feature].name in self.features
 
     def has_notification(self, method: str) -> bool:
@@ -485,6 +469,7 @@ def meta_for(version: str, given: Message | None = None) -> Message:
     """Make the `_meta` of a request: the required keys, and those of `given` that the
     revision has."""
     kinds = rules(version).meta
+    # A type alone must not be null: such a key is required.
     meta = {key: kind() for key, kind in kinds.items() if isinstance(kind, type)}
     meta.update(given or {})
     meta[META_VERSION] = version
@@ -495,27 +480,23 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
 # \u escapes: so no code page matters, and no reader takes U+2028 for a line end.
 #
-# Every incoming message has limits: bytes, values (`[],` takes three bytes on the wire,
-# and sixty in memory), depth (the decoder calls itself for nested arrays), and the
-# length of its id. Input that is not JSON is refused with -32700; JSON that is not a
-# message, with -32600. The next message is served.
-#
-# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
-# become.
+# Every incoming message has limits: bytes, values, depth, and the length of its id.
+# Input that is not JSON is refused with -32700; JSON that is not a message, with
+# -32600. Errors are exceptions. An RpcError is sent as it is; section 7 says what the
+# others become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
 MAX_BATCH_BYTES = 4 * 2**20  # of a batch's answers; those beyond are errors
 MAX_VALUES = 500_000  # in one message; decoded, they take up to 85 MiB
-MAX_ID_LENGTH = 256  # of an id or a progress token, which many messages repeat
+MAX_ID_LENGTH = 256  # of an id or a progress token
 MAX_DEPTH = 500  # nested arrays and objects: a thread's stack may be small
 
 
 class RpcError(Exception):
     """An error response: raise it in a handler to send it.
 
-    `code`: an integer outside -32768 to -32000, or one of ERRORS. `data`: any JSON
-    value.
+    `code`: an integer outside -32768 to -32000, or one of ERRORS. `data`: JSON.
     """
 
     def __init__(self, code: int, message: str = "", data: Any = None) -> None:
@@ -555,7 +536,6 @@ class AskError(Exception):
 
 
 def invalid(problem: str, data: Any = None) -> RpcError:
-    """Make the error for wrong params."""
     return RpcError(INVALID_PARAMS, f"Invalid params: {problem}", data)
 
 
@@ -564,7 +544,7 @@ def without_none(**members: Any) -> Message:
 
 
 def drop(message: Any) -> None:
-    """Discard a message."""
+    pass
 
 
 # ---- bytes
@@ -586,7 +566,7 @@ def check_size(data: bytes) -> None:
     """
     brackets = data.count(b"[") + data.count(b"{")
     if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
-        return  # most messages
+        return  # most messages; a value takes a byte
     # An escaped quote does not end a string.
     unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = unescaped.translate(None, _NOT_MARKS)
@@ -594,7 +574,7 @@ def check_size(data: bytes) -> None:
     in_string = False
     for start in range(0, len(marks), 2**16):  # in pieces, to save memory
         parts = marks[start : start + 2**16].split(b'"')
-        outside += b"".join(parts[in_string::2])
+        outside += b"".join(parts[in_string::2])  # every other part
         in_string ^= len(parts) % 2 == 0
 
     # Each comma and each opening bracket stands for a value.
@@ -618,7 +598,7 @@ def decode(data: bytes) -> Any:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
 
 
-# In JSON: a backslash or a pair of surrogates, as group 1; or else a lone surrogate,
+# In JSON: a backslash or a pair of surrogates, as group 1; otherwise a lone surrogate,
 # which os.fsdecode() makes, and many readers refuse.
 _SURROGATES = rb"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f].."
 
@@ -671,8 +651,8 @@ def is_id(value: Any) -> bool:
 def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
-    RpcError with INVALID_REQUEST: it is a malformed request. Other malformed messages
-    are never answered.
+    RpcError with INVALID_REQUEST: a request is malformed. The others are not checked,
+    because they are never answered.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -732,7 +712,7 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
     """Tell whether a pipe or socket is ready; if unknown, True for writing only."""
     import selectors
 
-    # A PollSelector needs no descriptor of its own. Windows has only SelectSelector.
+    # A PollSelector needs no descriptor of its own. Windows lacks it.
     made = getattr(selectors, "PollSelector", selectors.SelectSelector)
     wanted = selectors.EVENT_WRITE if to_write else selectors.EVENT_READ
     try:
@@ -745,7 +725,7 @@ def is_ready(file: Any, to_write: bool = True) -> bool:
 
 def printable(source: str, kept: str = "") -> str:
     """Escape the control characters and line ends in a text, except those in `kept`."""
-    if source.isprintable():  # nearly always, and this is fast
+    if source.isprintable():  # nearly always
         return source
     return "".join(
         one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in source
@@ -771,7 +751,6 @@ def log(entry: str) -> None:
 
 
 def _log(entry: str) -> None:
-    """Log an entry; raise nothing."""
     with suppress(Exception):  # an author's own log() may raise
         log(entry)
 
@@ -780,10 +759,10 @@ _log_once = cache(_log)
 
 
 def fingerprint() -> str:
-    """Return the SHA-256 of this file, even in a zip archive; "": no source."""
+    """Return the SHA-256 of this file; "": no source."""
     import hashlib
 
-    with suppress(Exception):  # no source, or a loader's own errors
+    with suppress(Exception):  # no source
         source = globals()["__loader__"].get_data(__file__)
         return hashlib.sha256(source).hexdigest()
     return ""
@@ -793,8 +772,7 @@ def tracer() -> Func:
     """Return trace(way, data, on, headers, ...), which appends to the file MCP_TRACE.
 
     `way` is ">" from the client and "<" from the server; `on` is "stdio" or the
-    client's port. Of `headers`, only Mcp-* are recorded, and never the id of a session.
-    The first record describes this run. Without MCP_TRACE, trace() does nothing.
+    client's port. The id of a session is a credential, and not recorded.
     """
     path = os.getenv("MCP_TRACE", "")
     if not path:
@@ -814,9 +792,9 @@ def tracer() -> Func:
     def trace(
         way: str, data: bytes, on: Any = "stdio", headers: Any = (), **more: Any
     ) -> None:
-        shown = [name for name in headers if name[:4] == "mcp-"]
-        shown = [name for name in shown if name != "mcp-session-id"]
-        more.update((name, headers[name]) for name in shown)
+        for name in headers:
+            if name.startswith("mcp-") and name != "mcp-session-id":
+                more[name] = headers[name]
         events = re.findall(b"(?m)^data: (.*)", data) if way == "<" else []
         for line in events or [data]:
             said = {}
@@ -832,7 +810,7 @@ def tracer() -> Func:
     return trace
 
 
-# Files whose frames log_failure() leaves out: this one, asyncio and concurrent.
+# Files whose frames log_failure() leaves out.
 _OURS = rf"{re.escape(__file__)}|.*[/\\](asyncio|concurrent)[/\\].*"
 
 
@@ -863,7 +841,7 @@ def attempt(work: Func) -> None:
 
 # ---- threads: all are daemons, so that none delays the exit after run() has returned
 def spawn(name: str, work: Func, owner: Any = None) -> bool:
-    """Start a thread, for join_threads(owner); False if none can be started."""
+    """Start a thread; False: none can be started."""
     thread: Any = threading.Thread(target=work, name=name, daemon=True)
     thread.owner = owner
     try:
@@ -874,14 +852,13 @@ def spawn(name: str, work: Func, owner: Any = None) -> bool:
 
 
 def run_aside(name: str, work: Func, owner: Any = None) -> None:
-    """Do work on a thread of its own, or here if none can be started."""
     if not spawn(name, work, owner):
-        with suppress(BaseException):  # the caller goes on
+        with suppress(BaseException):
             work()
 
 
 def join_threads(owner: Any, seconds: float) -> None:
-    """Wait until the threads of an owner have ended, but no longer than this."""
+    """Wait for the threads of an owner, but no longer than this."""
     deadline = time.monotonic() + seconds
     for thread in threading.enumerate():
         if getattr(thread, "owner", None) is owner:
@@ -891,17 +868,15 @@ def join_threads(owner: Any, seconds: float) -> None:
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    `run=` gets run_next(), which that thread must call once for each time: it is
-    `jobs.put` with a queue, `loop.call_soon_threadsafe`, a timer of a user interface.
+    `run=` gets a function, which that thread must call: it is `jobs.put` of a queue,
+    `loop.call_soon_threadsafe`, a timer of a user interface.
 
         put         the value of `run=`; None: functions are called at once, here
-        _waiting    functions that have not begun, each with the Future of its outcome
         _threads    the threads that run a function now
     """
 
     def __init__(self, put: Func | None) -> None:
         self.put = put
-        self._waiting: deque[Any] = deque()
         self._threads: dict[int, None] = {}
 
     def call(self, ctx: Context, function: Func) -> Any:
@@ -914,11 +889,24 @@ class RunHook:
         from concurrent.futures import Future
 
         outcome: Future[Any] = Future()
-        waiting = outcome, partial(copy_context().run, function)
-        self._waiting.append(waiting)
+        work: Func = partial(copy_context().run, function)
+
+        def run() -> None:
+            if outcome.done() or not outcome.set_running_or_notify_cancel():
+                return
+            self._threads[threading.get_ident()] = None
+            try:
+                outcome.set_result(work())
+            except BaseException as problem:
+                outcome.set_exception(problem)
+                if isinstance(problem, KeyboardInterrupt):
+                    raise  # it concerns this thread, too
+            finally:
+                del self._threads[threading.get_ident()]
+
         ctx._wake_with(outcome.cancel)
         try:
-            self.put(self.run_next)
+            self.put(run)
             while not outcome.done():
                 with suppress(Exception):  # it is late, or cancelled
                     outcome.exception(RUN_SECONDS)
@@ -930,24 +918,7 @@ class RunHook:
                     )
             return outcome.result()
         finally:
-            with suppress(ValueError):  # it has begun
-                self._waiting.remove(waiting)
-
-    def run_next(self) -> None:
-        """Run the function that has waited longest, if any."""
-        with suppress(IndexError):
-            outcome, function = self._waiting.popleft()
-            if not outcome.set_running_or_notify_cancel():
-                return
-            self._threads[threading.get_ident()] = None
-            try:
-                outcome.set_result(function())
-            except BaseException as problem:  # raised again on the request's thread
-                outcome.set_exception(problem)
-                if isinstance(problem, KeyboardInterrupt):
-                    raise  # it concerns this thread, too
-            finally:
-                del self._threads[threading.get_ident()]
+            work = drop  # a queue may keep run() for long
 
 
 # ---- the command line of a server; unknown options are the program's own
@@ -977,7 +948,7 @@ def usage(problem: str = "") -> typing.NoReturn:
 
 def greet(arguments: list[str]) -> None:
     """On a terminal, say what the program waits for; SystemExit: a wrong option."""
-    if not os.isatty(0):
+    if not (os.isatty(0) and os.isatty(2)):  # on Windows, the null device is one, too
         return
     for word in arguments:
         if word in ("-h", "--help"):
@@ -996,6 +967,13 @@ def running_loop() -> Any:
     return asyncio and asyncio._get_running_loop()
 
 
+def refuse_loop() -> None:
+    if running_loop():
+        raise RuntimeError(
+            "run() would block the event loop: await asyncio.to_thread(server.run)"
+        )
+
+
 # ---- signals, forks, and the descriptors 0 and 1
 _replaced: dict[int, Any] = {}  # the author's signal handlers, by number
 _guarded: list[int] = []  # the client's descriptors
@@ -1006,13 +984,13 @@ _forking = threading.local()  # .mask: the signals that this thread had blocked
 def signals(react: Func) -> Iterator[None]:
     """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
 
-    react(number) must only set flags. A second signal within LEAVE_SECONDS is ignored:
-    hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
-    signal ends the process, unless `react` returns True.
+    react(number) must only set flags. A second signal within LEAVE_SECONDS is ignored,
+    because hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that.
+    A later signal ends the process, unless `react` returns True.
     """
     import signal
 
-    last = -inf  # time of the last signal; -inf: none yet
+    last = -inf  # time of the last signal
     process = os.getpid()
 
     def handle(number: int, frame: Any) -> None:
@@ -1028,7 +1006,7 @@ def signals(react: Func) -> Iterator[None]:
             signal.raise_signal(number)
 
     prepare_forks()
-    # Only the main thread may set handlers. An author's own are left alone.
+    # Only the main thread may set handlers.
     is_main = threading.current_thread() is threading.main_thread()
     sets = is_main and not _replaced
     if sets:
@@ -1044,7 +1022,6 @@ def signals(react: Func) -> Iterator[None]:
 
 
 def put_back_handlers() -> None:
-    """Set the author's signal handlers again."""
     import signal
 
     with suppress(ValueError):  # PyPy, in the child of another thread
@@ -1054,8 +1031,8 @@ def put_back_handlers() -> None:
 
 @cache
 def prepare_forks() -> None:
-    """Have forked children use the author's signal handlers, and let the client's
-    descriptors go: it would not see the end while a child holds them."""
+    """Have forked children use the author's signal handlers, and close the client's
+    descriptors: while a child holds them, the client sees no end."""
     if os.name != "posix":
         return
     import signal
@@ -1083,8 +1060,8 @@ def guard_stdio() -> list[int]:
     """Move descriptors 0 and 1 away, for good; return the new ones.
 
     Only messages may reach stdout: print(), C libraries and child processes find the
-    null device and stderr instead, even after serve_stdio(), when a thread that was
-    abandoned may still print.
+    null device and stderr instead, even after serve_stdio(), when an abandoned thread
+    may still print.
     """
     if _guarded:
         return _guarded
@@ -1097,7 +1074,7 @@ def guard_stdio() -> list[int]:
     os.dup2(null, 0)
     os.dup2(2, 1)
     if sys.stdout and sys.stdout is sys.__stdout__:
-        with suppress(OSError, ValueError):  # stdout was closed: there is nothing
+        with suppress(OSError, ValueError):  # stdout was closed
             print(end="", flush=True)  # flush earlier output
         raw = io.FileIO(1, "w", closefd=False)  # without a lock that delays exit
         sys.stdout = io.TextIOWrapper(
@@ -1113,7 +1090,7 @@ def guard_stdio() -> list[int]:
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
 # must be at least 0"; a valid value has none. flaw() is these as one text, or None.
-# Nothing else here is needed elsewhere, nor about MCP: skip on first reading.
+# The rest is not needed elsewhere, nor about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
 # unknown keywords never make a value invalid. A schema that cannot be checked is
@@ -1121,11 +1098,10 @@ def guard_stdio() -> list[int]:
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
 # returns its errors, each as ": reason"; the checks of members and items prepend the
-# location: "/n: must be at least 0". A value that breaks one keyword is not checked
-# against the next.
+# location: "/n: must be at least 0".
 #
-# To add a keyword that compares a value with a limit: a row in _LIMITS. For any other
-# keyword: a row in _RULES, and a method of Schema that makes its check.
+# To add a keyword: a row in _LIMITS, if it compares a value with a limit; otherwise a
+# row in _RULES, and a method of Schema that makes its check.
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_ERRORS = 10  # listed for one value
@@ -1248,8 +1224,8 @@ def _at(key: Any, error: str) -> str:
 class TypedSchema(dict[str, Any]):
     """A schema whose values must also convert: a ValueError of `convert` is an error.
 
-    Limits hold for the converted value, too, such as a Decimal. A model is checked by
-    `convert` alone; its `for_results` makes the schema of results.
+    Limits hold for the converted value, too, such as a Decimal. The schema of a model
+    has `for_results`, which returns its schema for results; `convert` alone checks it.
     """
 
     def __init__(
@@ -1271,15 +1247,11 @@ _WRONG_TYPE = ": must be of type "
 _WRONG_MEMBER = "/[^/]*: must be one of "
 
 
-def _is_titled_choice(schema: Any) -> bool:
-    return isinstance(schema, dict) and schema.keys() - {"title"} == {"const"}
-
-
 def _closest(branches: list[Errors]) -> Errors:
     """Return the errors of the branch of a union that is meant; (): it is not clear.
 
-    It has the value's type, then its constants, such as {"kind": "cat"}, then the
-    fewest errors.
+    It has the value's type, if any has; then the value's constants, such as {"kind":
+    "cat"}; then the fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1289,13 +1261,14 @@ def _closest(branches: list[Errors]) -> Errors:
         return first
     if not first[0].startswith(_WRONG_TYPE):
         return ()
+    # None has the value's type, so all types are listed.
     types = [one[0][len(_WRONG_TYPE) :].split(", found ", 1) for one in branches]
     return [f"{_WRONG_TYPE}{' or '.join(dict(types))}, found {types[0][1]}"]
 
 
 def _target(schema: Any, ref: str) -> Any:
     """Return the subschema that a $ref means; ValueError: it is not in the schema."""
-    from urllib.parse import unquote  # it is slow to import
+    from urllib.parse import unquote
 
     target = {"#": schema}
     try:
@@ -1315,17 +1288,15 @@ class Schema:
         self._targets: dict[str, Check] = {}  # by $ref
         try:
             self._check = self._compile(schema)
-        except Exception as problem:  # of many kinds
+        except Exception as problem:
             raise ValueError(f"malformed schema: {problem}")
 
     def errors(self, value: Any) -> list[str]:
-        """List the errors of a value, such as "/items/3/price: must be at least 0"."""
+        """List up to MAX_ERRORS errors of a value."""
         try:
             found = self._check(value)
         except RecursionError:
             found = [": must not be nested so deeply"]
-        if not found:
-            return []
         return ["/" * error.startswith(":") + error for error in found[:MAX_ERRORS]]
 
     def flaw(self, value: Any) -> str | None:
@@ -1475,7 +1446,10 @@ class Schema:
         """Check that `wanted` of these schemas match; `enough` matches end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
-        choices = [part["const"] for part in parts if _is_titled_choice(part)]
+        choices = []
+        for part in parts:
+            if isinstance(part, dict) and part.keys() - {"title"} == {"const"}:
+                choices.append(part["const"])
         if wanted and len({*map(_key, choices)}) == len(parts):
             return self._choice(choices)  # one look-up
 
@@ -1521,13 +1495,13 @@ _RULES: dict[str, Func] = {
 
 
 # ======== 5. Type hints to JSON Schema and back =======================================
-# Skip on first reading. `Entry(function)` reads hints into schemas: `input_schema`, and
-# `output`, a Schema or None; `wrapped`: a result goes under "result". fit() checks
-# arguments, parse() texts, invoke() converts and calls; `stays`: here, in spite of
-# `run=`. schema_of(), form_of() and to_json() are for hints, forms and results.
+# Skip on first reading, except for the docstring of Entry, a function with its schemas:
+# fit() checks arguments, parse() texts, invoke() converts and calls. schema_of(),
+# form_of(), read_field(), to_json() are for hints, forms, results. log_refusals() logs
+# the parts of a tool that some hosts refuse.
 #
 # Each hint is read into a schema and a *converter*, which turns a valid value into the
-# type that the function expects. For example, the hints of
+# type that the function expects. The hints of
 #
 #     def book(day: date, seats: Annotated[int, {"minimum": 1}] = 2): ...
 #
@@ -1600,12 +1574,12 @@ class Signature:
             elif hasattr(function, "__wrapped__"):
                 shown = getattr(function, "__signature__", shown)
                 function = function.__wrapped__
-            elif hasattr(function, "__code__"):
+            elif hasattr(function, "__code__") or not isinstance(
+                getattr(function, "__call__", None), types.MethodType
+            ):
                 break
-            elif isinstance(getattr(function, "__call__", None), types.MethodType):
+            else:  # an object with a method __call__
                 function = function.__call__
-            else:
-                break
 
         self._function = function
         code = getattr(function, "__code__", None)
@@ -1628,8 +1602,10 @@ class Signature:
         self.defaults.update(function.__kwdefaults__ or {})
 
     def hints(self, strict: bool) -> Message:
-        """Return the hints by name. If one is invalid: TypeError, or only ctx."""
-        # Before 3.11, Python turns `= None` of a function into an Optional.
+        """Return the hints by name. If one is invalid: TypeError if `strict`, else only
+        that of ctx."""
+        # For a function, Python before 3.11 makes the hint of `x: int = None` Optional;
+        # not for this, whose `__wrapped__` has the function's names.
         hinted = types.SimpleNamespace(
             __annotations__=self._function.__annotations__, __wrapped__=self._function
         )
@@ -1764,7 +1740,7 @@ def _read_text_type(kind: Any, row: Any) -> Reader:
     return TypedSchema(json.loads(row.schema), convert), convert
 
 
-def _kinds(schema: Message) -> set[str]:
+def _types_of(schema: Message) -> set[str]:
     """Return those types in _LIMITS that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
@@ -1842,7 +1818,7 @@ _TEXT = {"type": "string"}
 
 
 def _may_be_content(schema: Message) -> bool:
-    """Tell whether a result's schema only says text, object, null, or a list."""
+    """Tell whether a schema only says text, object, null, or a list: see section 6."""
     if schema.keys() == {"anyOf"}:
         return all(map(_may_be_content, schema["anyOf"]))
     if schema.keys() == {"type", "items"}:
@@ -1867,7 +1843,7 @@ def _read_hint(hint: Any) -> Reader:
     if kind is Union or type(hint).__name__ == "UnionType":
         return _any_of([_read_hint(arg) for arg in args])
     if getattr(kind, "__module__", "") == "collections.abc":
-        # A Sequence, for example, becomes a list, and a Mapping a dict.
+        # A Sequence becomes a list, a Mapping a dict.
         fitting = [one for one in (list, dict, set) if issubclass(one, kind)]
         kind = [*fitting, kind][0]
     if kind is dict and args[:1] in ((), (str,), (Any,)):
@@ -1899,7 +1875,6 @@ def _read_hint(hint: Any) -> Reader:
 
 
 def _read_annotated(hint: Any) -> Reader:
-    """Read Annotated: a string describes, a dict adds keywords."""
     inner = get_args(hint)[0]
     notes = hint.__metadata__
     if any(_package(type(note)) in _PYDANTIC for note in notes):
@@ -1910,7 +1885,7 @@ def _read_annotated(hint: Any) -> Reader:
         if isinstance(note, str):
             schema["description"] = note
         elif isinstance(note, dict):
-            kinds = _kinds(schema)
+            kinds = _types_of(schema)
             for name in note.keys() & _LIMITS:
                 if _LIMITS[name][0] not in kinds:
                     raise TypeError(f"{name} cannot limit {inner}")
@@ -2031,8 +2006,7 @@ def _read_object(
         except TypeError as problem:
             raise TypeError(f"{name}: {problem}") from None
         properties[name] = schema
-        if convert is not _keep:
-            converters[name] = convert
+        converters[name] = convert
         if "description" not in schema:
             undescribed.append(name)
         if name in defaults:
@@ -2103,48 +2077,74 @@ def to_json(value: Any, place: tuple[Any, ...] = ()) -> Any:
     raise TypeError(f"{where}: {value!r:.80} has no JSON form; {remedy}")
 
 
+def log_refusals(definition: Message) -> None:
+    """Log what hosts refuse, although the specification allows it."""
+    tool = definition["name"]
+    schema = definition["inputSchema"]
+    names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
+    refused = []
+    for name in names:
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
+    for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
+        refused.append(f"{keyword} at the root of a schema")
+    nodes: list[Message] = []
+    json.loads(json.dumps(schema), object_hook=nodes.append)
+    for node in nodes:
+        choices = node.get("enum")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, int) or choice == "":
+                refused.append(f"the choice {choice!r} (a text, not empty)")
+    if len(definition.get("description", "")) > 1024:
+        refused.append("descriptions longer than 1,024 characters")
+    if refused:
+        _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
+
+
 # ---- forms
-def _read_field(hint: Any) -> tuple[Message, bool]:
-    """Return the schema of a form's field, and whether the field is optional."""
-    if isinstance(hint, dict):
-        return dict(hint), True
-    if isinstance(hint, list):
-        hint = typing.Literal.__getitem__(tuple(hint))
-    schema = schema_of(hint)
-    some = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
-    is_optional = len(some) == 1
-    if is_optional:
-        del schema["anyOf"]
-        schema.update(some[0])
-    is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
-    if not is_simple and "enum" not in schema.get("items", {}):
-        raise TypeError(
-            f"expected str, int, float, bool or a choice, found {hint}; a form has the"
-            " fields of a model, not the model"
-        )
-    return schema, is_optional
+def read_field(field: Any) -> tuple[Message, Converter, bool]:
+    """Read a form's field: its schema, its converter, and whether it is required.
 
-
-def form_of(fields: dict[str, Any]) -> Message:
-    """Return the schema of a form: client/elicitation §Requested Schema.
-
-    A field is a hint, a pair of hint and default, or a schema.
+    A field is a hint, a list of choices, a pair of these and a default, or a schema.
     """
+    if not isinstance(field, tuple):
+        field = (field,)
+    hint, *default = field
+    convert: Converter = _keep
+    is_required = False
+    if isinstance(hint, dict):
+        schema = dict(hint)
+    else:
+        if isinstance(hint, list):
+            hint = typing.Literal.__getitem__(tuple(hint))
+        schema, convert = _read_hint(hint)
+        some = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+        is_required = len(some) != 1 and not default
+        if len(some) == 1:  # Optional
+            del schema["anyOf"]
+            schema.update(some[0])
+        is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
+        if not is_simple and "enum" not in schema.get("items", {}):
+            raise TypeError(
+                f"expected str, int, float, bool or a choice, found {hint}; a form has"
+                " the fields of a model, not the model"
+            )
+    if default and default[0] is not None:  # which clients refuse
+        schema["default"] = to_json(default[0])
+    return schema, convert, is_required
+
+
+def form_of(fields: Message) -> Message:
+    """Return the schema of a form: client/elicitation §Requested Schema."""
     properties = {}
     required = []
     for name, field in fields.items():
-        if not isinstance(field, tuple):
-            field = (field,)
-        hint, *default = field
         try:
-            schema, is_optional = _read_field(hint)
+            properties[name], _, is_required = read_field(field)
         except TypeError as problem:
             raise TypeError(f"{name}: {problem}") from None
-        if default and default[0] is not None:  # which clients refuse
-            schema["default"] = to_json(default[0])
-        elif not (default or is_optional):
+        if is_required:
             required.append(name)
-        properties[name] = schema
     return {"type": "object", "properties": properties, "required": required}
 
 
@@ -2153,13 +2153,13 @@ class Entry:
     """A registered function: its schemas, its description, and how to call it.
 
     With an `input_schema`, arguments stay plain JSON. An output schema of {} stands for
-    none. An entry never changes, so any thread may call it.
+    none. Any thread may call an entry.
 
         parameters               the names that clients pass
         context                  the parameter that takes the Context, or ""
         input_schema, input      for the arguments, and compiled
         output_schema, output    the same for the result, or None
-        wrapped                  the result is put into an object, under "result"
+        wrapped                  the result goes into an object, under "result"
         stays                    it runs on the request's thread, in spite of `run=`
         definition               the object in lists
         pattern                  of the URIs of a resource
@@ -2233,7 +2233,7 @@ class Entry:
         room = MAX_VALUES  # for all texts together
         for _ in range(10):  # times MAX_ERRORS texts
             decoded = {}
-            for error in errors:
+            for error in errors:  # such as "/n: must be of type integer, found '5'"
                 name = error.split(_WRONG_TYPE)[0][1:]
                 value = values.get(name)
                 if isinstance(value, str) and room > 0:
@@ -2345,7 +2345,7 @@ _MEMBER_SCHEMAS = json.loads("""{
 
 @cache
 def shape_of(names: str, required: str = "") -> Schema:
-    """Return the Schema of an object with only these members."""
+    """Return the Schema of an object with these members only."""
     return Schema(
         {
             "type": "object",
@@ -2357,7 +2357,7 @@ def shape_of(names: str, required: str = "") -> Schema:
 
 
 class Result(dict[str, Any]):
-    """The result of a modern tool, as an extension defines it; sent unchanged."""
+    """The result of a modern tool, as an extension defines it."""
 
 
 def text(value: str, **members: Any) -> Message:
@@ -2371,7 +2371,7 @@ def image(data: bytes, mime_type: str, **members: Any) -> Message:
 
 
 def audio(data: bytes, mime_type: str, **members: Any) -> Message:
-    """Make audio content; in 2024-11-05 it is sent as an embedded resource."""
+    """Make audio content; 2024-11-05 gets it as an embedded resource."""
     return {"type": "audio", "data": to_base64(data), "mimeType": mime_type, **members}
 
 
@@ -2477,9 +2477,9 @@ def tool_result(entry: Entry, value: Any) -> Message:
     return {**result, "resultType": "complete", "content": blocks}
 
 
-# The kinds of objects behind members, for `fields` in FEATURES.
+# The kinds of objects behind members: see `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
-_KINDS.update(contents="contents", content="content", resource="contents")
+_KINDS.update(content="content", contents="contents", resource="contents")
 _KINDS.update(messages="message", annotations="annotations")
 
 
@@ -2532,30 +2532,6 @@ def checked(members: Message, names: str, function: str = "Server()") -> Message
     return given
 
 
-def log_refusals(definition: Message) -> None:
-    """Log what some hosts refuse in a tool, although the specification allows it."""
-    tool = definition["name"]
-    schema = definition["inputSchema"]
-    names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
-    refused = []
-    for name in names:
-        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
-            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
-    for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
-        refused.append(f"{keyword} at the root of a schema")
-    nodes: list[Message] = []
-    json.loads(json.dumps(schema), object_hook=nodes.append)
-    for node in nodes:
-        choices = node.get("enum")
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, int) or choice == "":
-                refused.append(f"the choice {choice!r} (a text, not empty)")
-    if len(definition.get("description", "")) > 1024:
-        refused.append("descriptions longer than 1,024 characters")
-    if refused:
-        _log(f"tool {tool!r:.200}: some hosts refuse {'; '.join(refused):.999}")
-
-
 def compile_template(uri: str) -> re.Pattern[str]:
     """Return a pattern that matches the URIs of a template, or a plain URI.
 
@@ -2567,7 +2543,8 @@ def compile_template(uri: str) -> re.Pattern[str]:
         _, earlier, between = before.rpartition("}")
         one = "." if found[1] else "[^/?#]"
         if earlier and ("{\\+" in before or not re.search("[/?#]", between)):
-            # In "{name}.{ext}", ext has no dot: ([^/]+)\.([^/]+) would be slow.
+            # It lacks the text since the last variable: in "{name}.{ext}", ext has no
+            # dot. ([^/]+)\.([^/]+) would be slow.
             one = f"(?:(?!{between}){one})"
         return f"(?P<{found[2]}>{one}+)"
 
@@ -2592,17 +2569,14 @@ def uri_key(uri: Any) -> str:
 
 
 class Registry:
-    """The functions that a server offers.
+    """The functions that a server offers. One thread at a time may change them.
 
-    Tools may come and go: register them, or delete them from the dicts, then call
-    Server.changed(). Only one thread at a time may do so.
-
-        tools, resources, templates, prompts    by name or URI
-        completions   by (prompt or template, argument)
-        methods       of extensions, by name
-        mirrored      their params that HTTP repeats in Mcp-Name
-        extensions    their settings, by identifier
-        declared      capabilities; those of deleted tools stay
+    tools, resources, templates, prompts    by name or URI
+    completions   by (prompt or template, argument)
+    methods       of extensions, by name
+    mirrored      their params that HTTP repeats in Mcp-Name
+    extensions    their settings, by identifier
+    declared      capabilities; those of deleted tools stay
     """
 
     def __init__(self) -> None:
@@ -2614,7 +2588,7 @@ class Registry:
         self.methods: Entries = {}
         self.mirrored: dict[str, str] = {}
         self.extensions: dict[str, Message] = {}
-        self.declared = {"", "logging"}
+        self.declared = {"", "logging"}  # "": of methods that need none
 
     def entries(self, kind: str) -> Entries:
         """Return a table: "tools", "resources", "templates" or "prompts"."""
@@ -2631,9 +2605,6 @@ class Registry:
         self,
         *,
         name: str = "",
-        title: str | None = None,
-        description: str | None = None,
-        annotations: Message | None = None,
         input_schema: Message | None = None,
         output_schema: Message | None = None,
         run: None = ...,
@@ -2652,11 +2623,11 @@ class Registry:
     ) -> Func:
         """Register a function as a tool.
 
-        Its hints become schemas (see schema_of()), its docstring the description. Lists
-        show `name`, `title`, `description`, `annotations` (server/tools §Tool) and
-        `members` (icons, _meta). The function returns text, content (see image()), a
-        list with content in it, a complete result, or any other value, which is sent as
-        JSON. `run=None` keeps it off the thread of the server's `run=`.
+        Its hints become schemas (see schema_of()), its docstring the description.
+        `members`: title, description, annotations, icons, _meta (server/tools §Tool).
+        The function returns text, content (see image()), a list with content in it, a
+        complete result, or any other value, which is sent as JSON. `run=None` keeps it
+        off the thread of the server's `run=`.
 
         The model gets the text of an exception; the log a traceback, except of a
         ToolError. The client gets an RpcError as it is.
@@ -2691,23 +2662,20 @@ class Registry:
         mime_type: str | None = None,
         ttl_ms: int | None = None,
         cache_scope: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: Message | None = None,
         **members: Any,
     ) -> Callable[[F], F]:
         """Register a function as a resource, or as a template: "notes://{id}".
 
         The function returns text, bytes, {"text" or "blob": ..., "uri", "mimeType"}, a
         list of such dicts, or any other value, which is sent as JSON. `{id}` stands for
-        one path segment, `{+path}` for several. `members` are icons, _meta and size.
+        one path segment, `{+path}` for several. `members`: title, description,
+        annotations, icons, _meta, size.
 
         The client gets the text of NotFound, and any RpcError as it is. Other
         exceptions are only logged.
         """
         pattern = compile_template(uri)
-        members.update(title=title, description=description)
-        members.update(annotations=annotations, mimeType=mime_type)
+        members["mimeType"] = mime_type
         cache_hints = checked(
             {"ttlMs": ttl_ms, "cacheScope": cache_scope}, "ttlMs cacheScope"
         )
@@ -2738,21 +2706,14 @@ class Registry:
     def prompt(self, function: F, **options: Any) -> F: ...
 
     @overload
-    def prompt(
-        self,
-        *,
-        name: str = "",
-        title: str | None = None,
-        description: str | None = None,
-        **members: Any,
-    ) -> Callable[[F], F]: ...
+    def prompt(self, *, name: str = "", **members: Any) -> Callable[[F], F]: ...
 
     def prompt(self, function: Any = None, *, name: str = "", **members: Any) -> Any:
         """Register a function as a prompt; its parameters become its arguments.
 
         Clients send strings: "5" is converted for an int. The function returns text or
-        content (from the user), {"role", "content"}, or a list of these. Exceptions:
-        see resource().
+        content (from the user), {"role", "content"}, or a list of these. `members`:
+        title, description, icons, _meta. Exceptions: see resource().
         """
 
         def register(function: F) -> F:
@@ -2820,8 +2781,7 @@ class Registry:
         for reference, argument in self.completions:
             entry = self.prompts.get(reference) or self.templates.get(reference)
             if not entry or argument not in entry.parameters:
-                what = f"completion({reference!r}, {argument!r})"
-                _log(f"{what}: there is no such argument")
+                _log(f"completion({reference!r}, {argument!r}): no such argument")
 
     def method(
         self,
@@ -2858,11 +2818,11 @@ class Registry:
         """
         seen = rules(version)
         declared: Message = {}
-        for name, row in METHODS.items():
-            if name in seen.methods and row.capability in self.declared:
+        for row in seen.methods.values():
+            if row.capability in self.declared:
                 declared[row.capability] = {}
-        for name, row in NOTIFICATIONS.items():
-            if name in seen.notifications and row.capability in self.declared:
+        for name, row in seen.notifications.items():
+            if row.capability in self.declared:
                 parts = declared.setdefault(row.capability, {})
                 if row.filter and tells:
                     parts["subscribe" if name == UPDATED else "listChanged"] = True
@@ -2875,7 +2835,7 @@ class Registry:
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
 # A legacy handler waits for answers (section 11). A modern server cannot send requests:
-# an exception stops a handler, and its questions are the result. The client sends the
+# an exception stops the handler, and its questions are the result. The client sends the
 # request again, with the answers; the handler runs again from its first line, and finds
 # them. Hence the rules for handlers:
 #
@@ -2884,10 +2844,10 @@ class Registry:
 #     do not trust the answer  maybe no user has seen the question
 #     expect repetition        a client may send the same answers twice
 #
-# Between two runs, the client keeps the answers so far, as *request state*, which it
-# can read but not change: it expires, and is signed together with the request and the
-# *principal*, the caller (basic/patterns/mrtr §Server Requirements). A tool that calls
-# `ctx.elicit("Which branch?", branch=str)` has this conversation:
+# The client keeps the answers so far, as *request state*, which expires, and is signed
+# together with the request and the *principal*, the caller (basic/patterns/mrtr §Server
+# Requirements). A tool that calls `ctx.elicit("Which branch?", branch=str)` has this
+# conversation:
 #
 #     > 1  tools/call {"name": "deploy"}
 #     < 1  {"resultType": "input_required", "requestState": "W3...", "inputRequests":
@@ -2896,8 +2856,8 @@ class Registry:
 #              {"9c1f...": {"action": "accept", "content": {"branch": "main"}}}}
 #     < 2  {"resultType": "complete", "content": [...]}
 #
-# There are two ways to fail (server/tools §Error Handling): a *result* with `isError`
-# is for the model, an *error* for the program that sent the request:
+# A *result* with `isError` is for the model, an *error* for the program that sent the
+# request (server/tools §Error Handling):
 #
 #     event                          in a tool                   in any other handler
 #     the handler asks (modern)      input required              input required
@@ -2913,9 +2873,9 @@ class Registry:
 #                                    -32602
 #     a result breaks output_schema  isError
 
-MAX_RUNNING = 1000  # requests that one peer may have in flight
+MAX_RUNNING = 1000  # requests of one peer in flight
 STATE_SECONDS = 900  # until request state expires
-ASK_SECONDS = 300  # how long a legacy handler waits for an answer
+ASK_SECONDS = 300  # for answers to a legacy handler
 
 
 # ---- questions: requests without an id
@@ -2947,13 +2907,10 @@ def read_form(fields: Message, answers: Message) -> Message:
     """Return the only answer, its values converted as the hints of the fields say."""
     answer = only(answers)
     content = dict(answer.get("content") or {})
-    for name in fields.keys() & content.keys():
-        field = fields[name]
-        hint = field[0] if isinstance(field, tuple) else field
-        if isinstance(hint, list):
-            hint = typing.Literal.__getitem__(tuple(hint))
-        if content[name] is not None and not isinstance(hint, (dict, str)):
-            content[name] = _read_hint(hint)[1](content[name])
+    for name in fields.keys() & content.keys() - {"url"}:  # an option, not a field
+        if content[name] is not None:
+            _, convert, _ = read_field(fields[name])
+            content[name] = convert(content[name])
     return {**answer, "content": content}
 
 
@@ -3011,7 +2968,7 @@ class InputRequired(BaseException):
 
 def as_asked(seen: Rules, question: Message) -> Message:
     """Return a question as a revision has it."""
-    if not seen.hidden or "params" not in question:
+    if "params" not in question:
         return question
     kind = METHODS[question["method"]].capability
     return {**question, "params": downgrade(seen, kind, question["params"])}
@@ -3026,24 +2983,13 @@ def keep_objects(result: Message) -> None:
             del tool["outputSchema"]
 
 
-def with_reason(question: Message, problem: AskError) -> Message:
-    """Return a question that also says why its first answer was not usable."""
-    params = question.get("params", {})
-    if "message" not in params:
-        return question
-    message = f"{problem}\n{params['message']}"
-    return {**question, "params": {**params, "message": message}}
-
-
 class Questions:
     """The questions of one run of a handler, and the answers so far.
 
-        digests      of the questions, by key
-        answers      by the digest of the question, or by key: see restore()
-        missing      the questions without a usable answer, by key
-        unawaited    number of questions that a coroutine has yet to await
-
-    A session uses only `digests` and `unawaited`.
+    digests      of the questions, by key
+    answers      by the digest of the question, or by key: see restore()
+    missing      the questions without a usable answer, by key
+    unawaited    number of questions that a coroutine has yet to await
     """
 
     def __init__(self) -> None:
@@ -3053,7 +2999,6 @@ class Questions:
         self.unawaited = 0
 
     def add(self, questions: Message) -> None:
-        """Note that these are asked."""
         if self.digests.keys() & questions.keys():
             raise ValueError(
                 "the same question was asked twice: give each its own key="
@@ -3069,8 +3014,12 @@ class Questions:
             try:
                 found[key] = usable_answer(question, answer)
             except AskError as problem:
-                if answer is not None:
-                    question = with_reason(question, problem)
+                params = question.get("params", {})
+                if (
+                    answer is not None and "message" in params
+                ):  # say why it is asked again
+                    message = f"{problem}\n{params['message']}"
+                    question = {**question, "params": {**params, "message": message}}
                 self.missing[key] = question
         if len(found) < len(questions):
             raise InputRequired
@@ -3098,7 +3047,7 @@ class Questions:
         for key, answer in (ctx.params.get("inputResponses") or {}).items():
             self.answers[digests.get(key, key)] = answer
 
-    def result(self, ctx: Context) -> Message:
+    def input_required(self, ctx: Context) -> Message:
         """Make the result that asks: basic/patterns/mrtr §InputRequiredResult."""
         expires = time.time() + STATE_SECONDS
         state = to_base64(encode([expires, self.digests, self.answers]))
@@ -3125,6 +3074,16 @@ def _signed(ctx: Context, body: str) -> str:
     return f"{body}.{signature.hexdigest()}"
 
 
+def check_params(name: str, kinds: Message, params: Message) -> None:
+    """Check a request's params, or its `_meta`."""
+    for key, kind in kinds.items():
+        value = params.get(key)
+        is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
+        if not is_right:
+            raise invalid(f"{name}: {key} is missing or has the wrong type")
+
+
+# Those of the HTTP request that this thread serves: Endpoint.serve() sets them.
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
 # The states of a request, and those that may follow (`ping` never runs). False: another
@@ -3142,7 +3101,7 @@ class Context:
 
     `meta` is params._meta; `client_info` and `client_capabilities` are only claims;
     `principal` is the value that `authorize=` returned; `headers` are those of the HTTP
-    request, by lower-case name. Once `cancelled` is True, stop soon.
+    request, by name in any case. Once `cancelled` is True, stop soon.
 
         _state         "arrived"    it is checked, or waits for its handler to be called
                        "running"    messages may be sent
@@ -3157,8 +3116,8 @@ class Context:
         _wakes         functions for _cancel() to call
 
     `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
-    nothing waits under it. Any thread may call the methods for handlers, and _emit(),
-    _cancel() and _wake_with(). The other methods run on one thread after the other.
+    nothing waits under it. Any thread may call the methods for handlers, _emit(),
+    _cancel() and _wake_with().
     """
 
     version: str
@@ -3199,7 +3158,7 @@ class Context:
         """True once the client has cancelled the request, or has left."""
         return self._state == "cancelled"
 
-    # ---- telling the client something while the request runs
+    # ---- notifications
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification that belongs to this request, if its revision has it."""
         if self._rules.has_notification(method):
@@ -3254,7 +3213,7 @@ class Context:
     def close_stream(self) -> None:
         """[legacy] Over HTTP, disconnect; the client comes back for the rest."""
 
-    # ---- asking the client. A coroutine awaits these.
+    # ---- questions. A coroutine awaits these.
     def elicit(self, message: str, /, *, key: str = "", **form: Any) -> Any:
         """Ask elicitation(); returns {"action": "accept" | "decline" | "cancel",
         "content": {...}}, converted as arguments are, with defaults filled in."""
@@ -3278,6 +3237,7 @@ class Context:
         replaces the key "". `take` converts the answers. ClientLacks: the client lacks
         a capability. AskError: no usable answer; a modern client is asked again.
         """
+        self.peer.check_questions()
         questions = {key or digest(one)[:16]: one for key, one in questions.items()}
         for question in questions.values():
             self._check_declared(question)
@@ -3293,7 +3253,6 @@ class Context:
         return take(self._obtain(questions))
 
     def _check_declared(self, question: Message) -> None:
-        """Check that the client declared what a question needs."""
         method = question["method"]
         name = METHODS[method].capability
         params = question.get("params", {})
@@ -3327,7 +3286,8 @@ class Context:
         """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        # An unknown revision owes only what every modern one requires.
+        # In the order of section 13. An unknown revision owes only what every modern
+        # one requires.
         seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
@@ -3339,7 +3299,7 @@ class Context:
                 f"Unsupported protocol version: {version:.40}",
                 {"supported": versions(), "requested": version},
             )
-        self._submit(version, start)
+        self._submit(start)
 
     def _identify(self, client: Message) -> None:
         """Note who the client is, from a modern `_meta`."""
@@ -3347,19 +3307,18 @@ class Context:
         self.client_info = client.get(META_CLIENT) or {}
         self.client_capabilities = client[META_CAPABILITIES]
 
-    def _submit(self, version: str, start: Func) -> None:
+    def _submit(self, start: Func) -> None:
         """Find the method's function, check the params, and have `start` call it."""
-        self.version = version
-        self._rules = rules(version)
+        self._rules = rules(self.version)
         method = self.method
         self._row = METHODS.get(method)
         is_extended = method in self.server.methods
         function = serve_extension if is_extended else SERVED.get(method)
-        exists = self._row is None or (
-            method in self._rules.methods
-            and self._row.capability in self.server.declared
+        is_hidden = self._row and (
+            method not in self._rules.methods
+            or self._row.capability not in self.server.declared
         )
-        if function is None or not exists:
+        if function is None or is_hidden:
             meant = f"; did you mean {MISNAMED[method]}?" if method in MISNAMED else ""
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method:.200}{meant}")
         self._function = function
@@ -3405,7 +3364,7 @@ class Context:
     def _explain(self, problem: BaseException) -> Message:
         """Turn an exception into a result or an RpcError: see the table above."""
         if self._questions.missing:  # InputRequired, perhaps in a TaskGroup's group
-            return self._questions.result(self)
+            return self._questions.input_required(self)
         if not isinstance(problem, (Exception, SystemExit)):
             raise problem
         errors = self._rules.errors
@@ -3533,32 +3492,31 @@ class Context:
 
 
 # ======== 8. The peer: running requests, cancellation =================================
-# A peer is the other end of the pipe on stdio; over HTTP, of each legacy session, and
-# of each modern POST until it is answered. These events cancel a request
-# (basic/patterns/cancellation §Transport-Specific Cancellation):
+# These events cancel a request (basic/patterns/cancellation §Transport-Specific
+# Cancellation):
 #
 #                                      stdio   HTTP, modern   HTTP, legacy session
 #     notifications/cancelled          yes     no             yes
 #     the client hangs up              -       yes            no: it may resume a stream
-#     end of input, DELETE             later   -              no: handlers may finish
+#     end of input, DELETE             at end  -              no: handlers may finish
 #
 # A cancellation wakes coroutines, questions and subscriptions, and calls on_cancel()
-# functions. Other handlers can only be asked to stop: Python cannot end a thread.
+# functions. Other handlers can only be asked to stop.
 
 
 class Peer:
-    """The other end of a pipe, a session or one POST.
+    """The other end of a pipe, of a legacy session, or of one modern POST.
 
         send        takes messages that belong to no request
-        ordered     messages arrive in order
+        ordered     true on stdio: `cancelled` announces the end of a subscription
         running     requests that have not ended, by id
         closed      true once the client has left
         session     [legacy] the Session, once `initialize` has opened one
         null_ids    [legacy] true if errors without an id say `"id": null`
-        questions   [legacy] our open questions to the client, by id, each with the
-                    Future of its answer
+        questions   [legacy] our open questions to the client, by id: each a pair of
+                    the question and the Future of its answer
 
-    `running` and `questions` need no lock: use single operations, or a copy. Any thread
+    `running` and `questions` have no lock: use single operations, or a copy. Any thread
     may call any method.
     """
 
@@ -3576,7 +3534,7 @@ class Peer:
         """Compare a modern request with its transport's headers."""
 
     def push(self, message: Message, send: Send) -> None:
-        """Send a message outside of any request. A transport overrides this if it might
+        """Send a change, through `send`. A transport overrides this if `send` might
         wait for the client."""
         try:
             send(message)
@@ -3593,7 +3551,8 @@ class Peer:
         """[legacy] Have the client come back for the rest of an answer."""
 
     def check_questions(self) -> None:
-        """[legacy] Check that a call may ask its user; AskError: too many do so."""
+        """[legacy] Check that a call may ask; AskError: too many do so. ClientLacks:
+        there is no session."""
 
     def take_notification(self, message: Message) -> None:
         """Act on `cancelled` and `initialized`."""
@@ -3625,13 +3584,10 @@ class Peer:
 
 
 # ======== 9. The server ===============================================================
-# The whole server is `handle(message, send)`: a message comes in, messages go out. It
-# knows nothing of sockets and files, and only these threads:
-#
-#     a `def` handler          the thread of the request, or that of `run=`
-#     an `async def` handler   the event loop; the thread of the request waits for it
-#
-# Each message is served in a copy of the context (contextvars) of run()'s caller.
+# The whole server is `handle(message, send)`: a message comes in, messages go out. A
+# `def` handler runs on the thread of the request, or that of `run=`; an `async def`
+# handler on the event loop, while the thread of the request waits. Transports serve
+# each message in a copy of the context (contextvars) of run()'s caller.
 
 
 class Server(Registry):
@@ -3655,7 +3611,7 @@ class Server(Registry):
         _loop          the event loop; None: no coroutine has run
         _lock          guards the start of the loop, and of a session
         _endings       functions that end each run() in progress
-        _stops         true if stop() came before the run() that it ends
+        _stops         true once stop() was called, until a run() ends
     """
 
     def __init__(
@@ -3702,7 +3658,7 @@ class Server(Registry):
         self._stops = False
 
     def offered(self, kind: str, ctx: Context) -> Entries:
-        """Return the entries of a kind that a caller may see; the kind as in entries().
+        """Return the entries that a caller may see; the kind as in entries().
 
         Override it to hide entries from `ctx.principal`.
         """
@@ -3764,7 +3720,6 @@ class Server(Registry):
         return result
 
     def _await_coroutine(self, coroutine: Any, ctx: Context) -> Any:
-        """Run a coroutine on the event loop, and wait for its result."""
         import asyncio
 
         with self._lock:
@@ -3809,17 +3764,11 @@ class Server(Registry):
         """Tell clients that "tools", "prompts", "resources" (their lists) or a URI
         changed, from any thread; over HTTP this does not wait."""
         if ":" in what:
-            key = uri_key(what)
-            for listener in list(self.listeners):
-                if key in listener.uris:
-                    listener.tell(UPDATED, {"uri": what})
-            return
+            return self._tell(UPDATED, {"uri": what}, uri_key(what))
         method = f"notifications/{what}/list_changed"
         if method not in CHANGES:
             raise ValueError(f"{what!r}: expected tools, prompts, resources or a URI")
-        for listener in list(self.listeners):
-            if listener.hears(method):
-                listener.tell(method, {})
+        self._tell(method, {})
 
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification that belongs to no request, and is not a change, from any
@@ -3834,9 +3783,11 @@ class Server(Registry):
                 f"{method}: for changes call changed(); clients send others"
             )
         encode(params)  # or it fails later, once for each listener
+        self._tell(method, params or {})
+
+    def _tell(self, method: str, params: Message, key: str = "") -> None:
         for listener in list(self.listeners):
-            if listener.hears(method):
-                listener.tell(method, params or {})
+            listener.tell(method, params, key)
 
     # ---- running
     def run(
@@ -3848,9 +3799,10 @@ class Server(Registry):
         them. `options` are those of Endpoint. Returns when the client has left, after
         SIGINT or SIGTERM, or after stop().
         """
-        self._refuse_loop("run")
+        refuse_loop()
         if isinstance(arguments, str):
             raise TypeError("arguments= is a list, as in run(['--http', '8000'])")
+        # Without part II, no option has an effect.
         for name in options.keys() - globals().get("OPTIONS", options):
             raise TypeError(
                 f"run() has no option {name}=: run() serves on stdio,"
@@ -3862,18 +3814,11 @@ class Server(Registry):
         if place is None:
             greet(arguments)
             serve_stdio(self)
-        elif "serve_http" in globals():  # part II
+        elif "serve_http" in globals():
             serve_http_at(self, place, options)
         else:
             raise SystemExit(
                 "--http needs part II of mcp_ref.py, which this copy lacks"
-            )
-
-    def _refuse_loop(self, name: str) -> None:
-        if running_loop():
-            raise RuntimeError(
-                f"{name}() would block the event loop: await"
-                " asyncio.to_thread(server.run)"
             )
 
     def stop(self) -> None:
@@ -3881,7 +3826,6 @@ class Server(Registry):
         may call this."""
         self._stops = True
         for end in list(self._endings):
-            self._stops = False
             end()
 
     @contextmanager
@@ -3889,18 +3833,17 @@ class Server(Registry):
         """Have stop() call `end` while the body runs; `end` must take no lock."""
         self._endings.append(end)
         try:
-            # The opposite order of that in stop(), so that none is lost.
             if self._stops:
-                self._stops = False
                 end()
             yield
         finally:
+            self._stops = False  # first: a later stop() is for the next run()
             self._endings.remove(end)
 
     def run_here(self, arguments: list[str] | None = None, **options: Any) -> None:
         """Serve as run() does, on another thread, and call `def` handlers on this one,
         for an application whose data only one thread may touch."""
-        self._refuse_loop("run_here")
+        refuse_loop()
         if self.hook.put:
             raise TypeError("run_here() calls handlers here: leave run= out")
         from concurrent.futures import ThreadPoolExecutor
@@ -3910,12 +3853,12 @@ class Server(Registry):
         self.hook.put = waiting.put
         try:
             with signals(lambda _: self.stop()), ThreadPoolExecutor(1) as pool:
-                run = partial(copy_context().run, self.run)
-                serving = pool.submit(run, arguments, **options)
+                run: Any = copy_context().run
+                serving = pool.submit(run, self.run, arguments, **options)
                 try:
                     while not serving.done():
                         # In some applications no signal interrupts a longer wait.
-                        with suppress(Empty):  # nothing to do
+                        with suppress(Empty):
                             waiting.get(timeout=0.1)()
                 except BaseException:
                     self.stop()
@@ -3931,15 +3874,6 @@ class Server(Registry):
 MAX_URIS = 1000  # that a session or a subscription watches
 _MAX_NAMES = 100  # notifications of extensions that a subscription asks for
 MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Results
-
-
-def check_params(name: str, kinds: Message, params: Message) -> None:
-    """Check a request's params, or its `_meta`."""
-    for key, kind in kinds.items():
-        value = params.get(key)
-        is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
-        if not is_right:
-            raise invalid(f"{name}: {key} is missing or has the wrong type")
 
 
 def serve_discover(server: Server, ctx: Context) -> Message:
@@ -3958,10 +3892,10 @@ def serve_discover(server: Server, ctx: Context) -> Message:
 def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
-    {"tools": [...]}, for example, and `nextCursor` if there is more. A cursor is the
-    index of the page's first item, as text.
+    {"tools": [...]}, for example, and `nextCursor` if there is more: the index of the
+    next page's first item, as text.
     """
-    kind = ctx.method.split("/")[-2]
+    kind = ctx.method.split("/")[-2]  # "templates" of "resources/templates/list"
     entries = list(server.offered(kind, ctx).values())
     size = server.page_size or len(entries) or 1
     cursor = ctx.params.get("cursor") or "0"
@@ -3987,8 +3921,7 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     """Call a tool: server/tools §Calling Tools, §Error Handling.
 
     params: {"name": ..., "arguments": {...}}; result: {"content": [...]}, and perhaps
-    `structuredContent` or `isError`. Wrong arguments are reported to the model, an
-    unknown name to the client.
+    `structuredContent` or `isError`.
     """
     name = ctx.params["name"]
     arguments = ctx.params.get("arguments") or {}
@@ -4011,7 +3944,7 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
     """Fill in a prompt: server/prompts §Getting a Prompt, §PromptMessage.
 
     params: {"name": ..., "arguments": {name: text}}; result: {"messages": [{"role":
-    "user" or "assistant", "content": {...}}]}. Arguments are strings on the wire.
+    "user" or "assistant", "content": {...}}]}.
     """
     entry = find_entry(ctx, "prompt", ctx.params["name"])
     arguments = entry.parse(ctx.params.get("arguments") or {})
@@ -4080,8 +4013,7 @@ class Subscription:
         uris        uri_key() of each URI that it watches
         _granted    the filter to be acknowledged, until begin() has sent it
 
-    It is one of `server.listeners` from begin() to end(), which any thread may call. A
-    Session (section 11) is the other kind.
+    It is one of `server.listeners` from begin() to end(), which any thread may call.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -4119,7 +4051,7 @@ class Subscription:
 
     def begin(self) -> None:
         ctx = self.ctx
-        # Listen first, or a change would be lost. The acknowledgement is sent first.
+        # Listen first, or a change would be lost; `_sending` delays its message.
         with ctx._sending:
             ctx.server.listeners[self] = None
             try:
@@ -4131,7 +4063,7 @@ class Subscription:
                 del ctx.server.listeners[self]
                 raise
             ctx._subscription = self
-        # Free memory: the subscription may last a long time.
+        # Free memory.
         self._granted = {}
         ctx.params = {}
         ctx.meta = {}
@@ -4140,14 +4072,12 @@ class Subscription:
         if ctx.peer.closed:  # close() may not have seen it
             self.end()
 
-    def hears(self, method: str) -> bool:
-        """Tell whether the client gets a notification of this name."""
-        return method in self.methods
-
-    def tell(self, method: str, params: Message) -> None:
-        params = {**params, "_meta": self.meta}
-        message = {"jsonrpc": "2.0", "method": method, "params": params}
-        self.ctx.peer.push(message, self.ctx._emit)
+    def tell(self, method: str, params: Message, key: str = "") -> None:
+        """Send a notification, if the client wants it; `key`: uri_key() of its URI."""
+        if method in self.methods or key in self.uris:
+            params = {**params, "_meta": self.meta}
+            message = {"jsonrpc": "2.0", "method": method, "params": params}
+            self.ctx.peer.push(message, self.ctx._emit)
 
     def end(self) -> None:
         """Stop listening, and respond unless the client has cancelled."""
@@ -4226,7 +4156,7 @@ def subscribe_resource(server: Server, ctx: Any) -> Message:
     uri = ctx.params["uri"]
     watched = ctx.peer.session.uris
     key = uri_key(uri)
-    if "resources/read" not in server.methods:
+    if "resources/read" not in server.methods:  # an extension has its own
         find_resource(ctx, uri)
     if len(watched) >= MAX_URIS and key not in watched:
         raise invalid(f"uri: a session watches at most {MAX_URIS}")
@@ -4261,9 +4191,8 @@ SERVED: dict[str, Func] = {
 
 
 # ======== 11. Sessions, questions as requests, batches ================================
-# A legacy client opens a session with `initialize`. The session keeps its contents
-# under the keys of a modern `_meta`. LegacyContext differs from Context in how the
-# client is known (_admit), and how it is asked (_obtain). A session on the wire:
+# A legacy client opens a session with `initialize`. A LegacyContext knows its client by
+# the session (_admit), and asks it with requests (_obtain). A session on the wire:
 #
 #     > 0  initialize {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}},
 #              "clientInfo": {"name": "host", "version": "1"}}
@@ -4287,8 +4216,8 @@ class Session:
         rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
         ready      true once notifications/initialized has come
-        methods    the notifications of its revision and its server
-        uris       uri_key() of each URI that it has subscribed to
+        methods    the notifications of its revision and its server, but UPDATED
+        uris       uri_key() of each URI of which it gets UPDATED
 
     It is one of `server.listeners` while messages can be sent to its peer.
     """
@@ -4316,27 +4245,23 @@ class Session:
         self.ready = False
         self.methods = {
             method
-            for method in self.rules.notifications
-            if NOTIFICATIONS[method].capability in server.declared
+            for method, row in self.rules.notifications.items()
+            if row.capability in server.declared and method != UPDATED
         }
         self.uris: set[str] = set()
 
     def open(self) -> None:
-        """Become the session of the peer."""
         self.peer.session = self
         self.peer.null_ids = self.rules.has("null id in errors")
 
-    def hears(self, method: str) -> bool:
-        return method not in NOTIFICATIONS or method in self.methods
-
-    def tell(self, method: str, params: Message) -> None:
-        if self.ready:
+    def tell(self, method: str, params: Message, key: str = "") -> None:
+        is_meant = method in self.methods or key in self.uris
+        if self.ready and (is_meant or method not in NOTIFICATIONS):
             message = without_none(jsonrpc="2.0", method=method, params=params or None)
             self.peer.push(message, self.peer.send)
 
 
-# ---- open questions are in peer.questions, each with a Future of its answer or of an
-# AskError. A thread that takes a question out must set its result.
+# ---- open questions: a thread that takes one out of peer.questions must set its Future
 def take_response(peer: Peer, response: Message) -> None:
     """Pass a response to its question; ignore one that has none."""
     taken = peer.questions.pop(response["id"], None)
@@ -4380,7 +4305,8 @@ class LegacyContext(Context):
         if session is None:
             raise invalid("send initialize first, or use _meta")
         self._identify(session.meta)
-        self._submit(session.rules.version, start)
+        self.version = session.rules.version
+        self._submit(start)
 
     def _initialize(self) -> Message:
         """Open a session: [2025-11-25] basic/lifecycle §Initialization. An unknown
@@ -4393,11 +4319,12 @@ class LegacyContext(Context):
         peer = self.peer
         session = Session(server, peer, version, self.params)
         peer.register()
-        declared = server.capabilities(version, tells=peer.send is not drop)
+        is_told = peer.send is not drop  # false if the endpoint is stateless
+        declared = server.capabilities(version, tells=is_told)
         with server._lock:  # another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
-            if peer.send is not drop:
+            if is_told:
                 server.listeners[session] = None
         if peer.closed:  # close() may not have seen the session
             server.listeners.pop(session, None)
@@ -4438,7 +4365,6 @@ class LegacyContext(Context):
         peer = self.peer
         futures: Message = {key: Future() for key in questions}
         idents = []
-        peer.check_questions()
         try:
             for key, question in questions.items():
                 ident = next(peer.question_ids)
@@ -4460,7 +4386,7 @@ class LegacyContext(Context):
                     self.notify("notifications/cancelled", {"requestId": ident})
 
 
-# ---- batches: one revision allows arrays of messages
+# ---- batches
 def serve_batch(
     server: Server,
     batch: list[Any],
@@ -4519,12 +4445,12 @@ def serve_batch(
 # and ends. While MAX_THREADS handlers are slow, the reader puts others into the queue,
 # and still serves messages that run no author's code, such as `ping` and cancellations.
 #
-# serve_stdio() returns at most LEAVE_SECONDS after the end of input, because the client
-# may still read, and 50 ms after a signal, stop(), or a client that closes our stdout.
-# Running handlers may finish in this time; subscriptions and open questions end at
-# once. Then the requests that still run are cancelled.
+# At the end of input, running handlers have LEAVE_SECONDS to finish (FILE_SECONDS, if a
+# file has ended); after a signal, stop(), or a client that closes our stdout, 50 ms.
+# Then they are cancelled. Subscriptions and open questions end at once.
 
 MAX_THREADS = 64  # slow handlers at once; further calls wait
+FILE_SECONDS = 600  # for running handlers, after the end of a file
 
 
 class Pipe(Peer):
@@ -4576,22 +4502,26 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(). A signal handler may call this, because it waits for no lock, as
-        an Event's set() might."""
+        """End serve(). A signal handler may call this: unlike an Event's set(), it
+        waits for no lock."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
         with suppress(RuntimeError):  # released before
             self._serving.release()
 
     # ---- the reader and its deputy
-    def _read(self) -> None:
+    def _read(self, has_read: bool = False) -> None:
         """Be the reader; after that, if a deputy has become it, empty the queue."""
         is_reader = True
         while is_reader and self._deadline == inf:
             line = self._read_line()
             if not line:
                 self._trace(">", b"", closed=True)
-                self.stop(LEAVE_SECONDS)
+                if not has_read:
+                    _log("input ended before any message; `--http 8000` needs no input")
+                is_file = os.path.isfile(self._source.fileno())
+                self.stop(FILE_SECONDS if is_file else LEAVE_SECONDS)
             elif self._deadline == inf and not line.isspace():
+                has_read = True
                 context = self._context.copy()
                 handlers: list[Func] = []
                 context.run(self._serve, line.rstrip(b"\r\n"), handlers.append)
@@ -4654,9 +4584,9 @@ class Pipe(Peer):
                 self._has_deputy = False
                 if handler is None:
                     return
-                self._handler = None
+                self._handler = None  # tells _run() that it is not the reader
                 self._slow += 1
-            return self._read()
+            return self._read(has_read=True)
 
     def _empty_queue(self) -> None:
         while True:
@@ -4701,14 +4631,21 @@ class Pipe(Peer):
         while self._is_busy() and time.monotonic() < self._deadline:
             time.sleep(BLINK_SECONDS)
         join_threads(self, self._deadline - time.monotonic())
-        if self.running:
-            _log(f"requests abandoned: {len(self.running)}")
-        self.cancel_all()
+        abandon(self)
         join_threads(self.server, ON_CANCEL_SECONDS)
 
     def _is_busy(self) -> bool:
         with self._lock:
             return bool(self._slow or self._handler)
+
+
+def abandon(peer: Peer) -> None:
+    """Cancel all requests that run, and name them in the log."""
+    left = list(peer.running.values())
+    if left:
+        names = [f"{one.method} {one.params.get('name', '')}" for one in left]
+        _log(f"requests abandoned: {len(left)} ({', '.join(names):.500})")
+    peer.cancel_all()
 
 
 def serve_stdio(server: Server) -> None:
@@ -4723,41 +4660,40 @@ def serve_stdio(server: Server) -> None:
 
 
 # ======== Part II: the same over HTTP =================================================
-# Sections 13 and 14 have the rules of HTTP, for any HTTP server; section 15 is one.
 # HTTP adds two problems: strangers, who may send anything as slowly as they like, and
 # connections, which break while a handler runs.
 
 # ======== 13. The endpoint: the rules of HTTP, without sockets ========================
 # Streamable HTTP (basic/transports/streamable-http) over an abstract *exchange*: a
 # request, and the means to answer it. Every message is a POST of its own. The answer is
-# one JSON object, or a stream of events if something must be sent before the response.
-# The first failing check determines the answer:
+# one JSON object, or a stream of events, if something must be sent before the response:
+# a message, or a comment when a proxy might take silence for a failure. The first
+# failing check determines the answer:
 #
 #     a header twice 400, Host and Origin 403, path 404, verb 405, authorization 401 or
 #     403, Content-Length 413, type 415, JSON 400 (-32700), not a message 400 (-32600),
 #     `_meta` 400 (-32602), headers 400 (-32020), version 400 (-32022), method 404
 #     (-32601), params 400 (-32602)
 #
-# The connection's thread reads a request, runs its handler and answers. Events go
-# through an *outbox*. The thread that adds one of this request also writes it, under
-# the lock of the *answer*; others, such as changes, are left to the connection's
-# thread. A call that reports progress has these events:
+# Events go through an *outbox*. The thread that adds one of this request also writes
+# it, under the lock of the *answer*; others, such as changes, are left to the
+# connection's thread. A call that reports progress has these events:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
 # While a handler runs, nothing reads from its connection. So one thread, `mcp-check`,
-# looks for clients that have hung up, and waits for none.
+# looks for clients that have hung up, and for comments that are due. It never waits.
 
 __all__ += """
-    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS COMMENT DRAIN_SECONDS KEEP_ALIVE_SECONDS
-    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_LINE_BYTES MAX_SENDING_BYTES
-    SEND_SECONDS STALL_SECONDS Endpoint Exchange HttpError bearer event http_server
-    mirror serve_http unmirror
+    AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS
+    MAX_BODY_BYTES MAX_CONNECTIONS MAX_HEADERS MAX_IDLE_SECONDS MAX_LINE_BYTES
+    MAX_SENDING_BYTES SEND_SECONDS STALL_SECONDS Endpoint Exchange HttpError bearer
+    event http_server mirror serve_http unmirror
 """.split()
 
-KEEP_ALIVE_SECONDS = 15  # between two comments on a stream
+KEEP_ALIVE_SECONDS = 15  # of silence, until a stream gets a comment
 CHECK_SECONDS = 0.2  # between two checks for clients that have hung up
 MAX_BODY_BYTES = 4 * 2**20  # of a request
 MAX_CONNECTIONS = 512  # at once, if there are descriptors; further ones get 503
@@ -4767,7 +4703,6 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",
 }
-COMMENT = b": \n\n"
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _METADATA = "/.well-known/oauth-protected-resource"
 # Headers that must not be repeated: two parsers might pick different values.
@@ -4819,7 +4754,7 @@ class Exchange:
     """One HTTP request and the way to answer it.
 
     A subclass defines start(), write() and end(), for any thread, but one at a time;
-    and, if it can, comment(), gone() and hang_up(), which must not wait. OSError: the
+    and, if it can, ready(), gone() and hang_up(), which must not wait. OSError: the
     client has hung up.
 
         headers      by lower-case name; they are given as (name, value) pairs
@@ -4895,8 +4830,9 @@ class Exchange:
     def end(self, hang_up: bool = False) -> None:
         """End a stream; `hang_up`: close the connection, too."""
 
-    def comment(self) -> None:
-        """Send COMMENT, unless this would wait for the client."""
+    def ready(self) -> bool:
+        """Tell whether a comment can be written without waiting for the client."""
+        return False
 
     def gone(self) -> bool:
         """Tell whether the client has hung up."""
@@ -5062,10 +4998,12 @@ class Answer:
         greeting    the first event of the stream, which is not numbered
         is_early    true until a handler starts: the status may say what is wrong with a
                     message; never with a request of a session
-        written     when the last part of a stream was written; inf: it has not begun
+        begun       true once the head of a stream has been sent
+        written     when something was written last, or the request came
 
-    `lock` guards `ended` and `written`, and is held while something is written. Any
-    thread may call any method, except finish(), which is for the connection's thread.
+    `lock` guards the last two, `outbox` and `ended`, and is held while something is
+    written. Any thread may call any method, except finish(), which is for the
+    connection's thread.
     """
 
     def __init__(self, exchange: Exchange, peer: Any, listens: bool = False) -> None:
@@ -5076,18 +5014,24 @@ class Answer:
         self.ended = False
         self.is_early = True
         self.greeting = b""
-        self.written = inf
+        self.begun = False
+        self.written = time.monotonic()
         self.lock = threading.Lock()
 
     def __call__(self, message: Any) -> None:
         """Send a message, or the list of answers to a batch."""
         line = encode(message)
         is_last = "method" not in message
+        if not is_last and not self.takes_events():
+            if "id" in message:
+                raise ClientLacks(MISSING_CAPABILITY, "the client accepts no events")
+            return
         if is_last and self.outbox is None:
             with self.lock:
-                reply(self.exchange, self._status(message), line)
-                self.ended = True
-            return
+                if self.outbox is None:  # or mcp-check was first
+                    reply(self.exchange, self._status(message), line)
+                    self.ended = True
+                    return
         outbox = self.stream()
         if self.listens and not is_last:
             outbox.add_change(line)
@@ -5107,15 +5051,22 @@ class Answer:
         return 200
 
     # ---- streams
+    def takes_events(self) -> bool:
+        """Tell whether the client accepts a stream; without Accept, it does."""
+        accept = self.exchange.headers.get("accept", "*/*")
+        named = re.search(r"(?i)text/(event-stream|\*)|\*/\*", accept)
+        return self.listens or named is not None
+
     def new_outbox(self) -> Outbox:
         return Outbox(self)
 
     def stream(self) -> Outbox:
         """Become a stream, if need be; return the outbox."""
         if self.outbox is None:
-            self.outbox = self.new_outbox()
-            if self.ended:  # the client has left
-                self.outbox.detach(self)
+            with self.lock:
+                self.outbox = self.outbox or self.new_outbox()
+                if self.ended:  # the client has left
+                    self.outbox.detach(self)
         return self.outbox
 
     def flush(self) -> None:
@@ -5129,13 +5080,18 @@ class Answer:
                 self.ended = True
         self._lose_client()
 
+    def _begin(self) -> None:
+        self.begun = True
+        exchange = self.exchange
+        exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
+        if self.greeting:
+            exchange.write(self.greeting)
+
     def _write(self) -> None:
         exchange = self.exchange
-        outbox = self.stream()
-        if self.written == inf:
-            exchange.start(200, {**STREAM_HEADERS, **exchange.extra}, None)
-            if self.greeting:
-                exchange.write(self.greeting)
+        outbox: Any = self.outbox
+        if not self.begun:
+            self._begin()
         while data := outbox.take(self):
             exchange.write(data)
         self.written = time.monotonic()
@@ -5155,29 +5111,35 @@ class Answer:
             self.flush()
             outbox.wait(self)
 
-    # ---- clients that have hung up
+    # ---- clients that have hung up, or whose proxy may cut a silent connection
     def check(self) -> None:
         """Act on a hang-up; send a comment that is due."""
         if not self.lock.acquire(blocking=False):
             return  # another thread is writing, and notices it
         try:
-            if self.ended or not self._has_left():
-                return
+            if not self.ended:
+                self._keep_alive()
+            return
+        except (OSError, ValueError):
             self.ended = True
         finally:
             self.lock.release()
-        self.exchange.hang_up()  # its thread may be busy for long
+        self.exchange.hang_up()  # its thread may be busy for a long time
         self._lose_client()
 
-    def _has_left(self) -> bool:
+    def _keep_alive(self) -> None:
+        """Send a comment that is due; OSError: the client has left."""
         now = time.monotonic()
-        try:
-            if self.written + KEEP_ALIVE_SECONDS < now:
-                self.written = now
-                self.exchange.comment()
-            return self.exchange.gone()
-        except (OSError, ValueError):
-            return True
+        exchange = self.exchange
+        if self.written + KEEP_ALIVE_SECONDS < now and exchange.ready():
+            self.written = now
+            if self.outbox is None and self.takes_events():
+                self.outbox = self.new_outbox()
+                self._begin()
+            if self.begun:
+                exchange.write(b": \n\n")
+        if exchange.gone():
+            raise OSError("the client has left")
 
     def _lose_client(self) -> None:
         """Modern: cancel the request. Legacy: the client may come back for the rest."""
@@ -5269,6 +5231,12 @@ class PostPeer(Peer):
                     f" the body has {value!r:.200}",
                 )
 
+    def check_questions(self) -> None:
+        if self.session:
+            raise ClientLacks(
+                MISSING_CAPABILITY, "stateless=True: a legacy client cannot be asked"
+            )
+
     def prepare(self, ctx: Context) -> None:
         answer: Any = ctx._send
         ctx._wake_with(answer.stream().end)
@@ -5324,15 +5292,26 @@ def max_connections() -> int:
     return MAX_CONNECTIONS
 
 
+class AnyCase(dict[str, str]):
+    """Headers by lower-case name, which are found in any case."""
+
+    # These two call __getitem__().
+    get = typing.cast(Any, Mapping.get)
+    __contains__ = typing.cast(Any, Mapping.__contains__)
+
+    def __getitem__(self, name: str) -> str:
+        return super().__getitem__(name.lower())
+
+
 class Endpoint:
     """The MCP endpoint of a server, for any HTTP server: see serve().
 
     `hosts`: allowed names in the Host header ("*": any; None: loopback names if bound
     to loopback). `origins`: allowed values of the Origin header ("*": any), besides
-    those of `hosts`. `authorize` takes the headers (a dict with lower-case names) and
-    returns the principal, or raises HttpError. `metadata`: the document of RFC 9728.
-    `cors`: answer browsers. `stateless`: serve legacy requests without a session.
-    `sse_on_get`: also open HTTP+SSE on the endpoint itself.
+    those of `hosts`. `authorize` takes the headers, by name in any case, and returns
+    the principal, or raises HttpError. `metadata`: the document of RFC 9728. `cors`:
+    answer browsers. `stateless`: serve legacy requests without a session. `sse_on_get`:
+    also open HTTP+SSE on the endpoint itself.
 
         answers     those whose handlers run
         _checks     true while there is a thread mcp-check
@@ -5353,6 +5332,12 @@ class Endpoint:
         stateless: bool = False,
         sse_on_get: bool = False,
     ) -> None:
+        if authorize:
+            from inspect import iscoroutinefunction
+
+            called = authorize, type(authorize).__call__  # of a function, of an object
+            if any(map(iscoroutinefunction, called)):
+                raise TypeError("authorize= must be a `def`, not an `async def`")
         server.check_completions()
         self.server = server
         self.path = f"/{path.strip('/')}"
@@ -5375,13 +5360,16 @@ class Endpoint:
 
         Other HTTP servers call this: see examples/mount.py for WSGI, CGI and Lambda.
         """
-        _headers.set(exchange.headers)
+        _headers.set(AnyCase(exchange.headers))
         try:
             return self._route(exchange)
         except HttpError as refusal:
-            exchange.extra.update(refusal.headers)
             status = refusal.status
             error = RpcError(INVALID_REQUEST, str(refusal))
+            exchange.extra.update(refusal.headers)
+            names = map(str.lower, exchange.extra)
+            if status == 401 and "www-authenticate" not in names:  # RFC 9110 §15.5.2
+                exchange.extra["WWW-Authenticate"] = "Bearer"
         except RpcError as flaw:  # the body is not JSON
             status = 400
             error = flaw
@@ -5412,13 +5400,20 @@ class Endpoint:
             raise HttpError(405, "method not allowed", {"Allow": ", ".join(verbs)})
         else:
             if self.authorize:
-                who = exchange.principal = self.authorize(exchange.headers)
-                digest(who)  # ValueError: it is not JSON
-                if who is None or who is False or who in ("", [], {}):
-                    raise HttpError(
-                        401, "not authorized", {"WWW-Authenticate": "Bearer"}
-                    )
+                exchange.principal = self._identify(self.authorize(_headers.get()))
             verbs[exchange.method](self, exchange)
+
+    def _identify(self, principal: Any) -> Any:
+        """Check a principal; `0` may be one."""
+        try:
+            digest(principal)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"authorize= must return a JSON value, not {principal!r:.200}"
+            ) from None
+        if principal is None or principal is False or principal in ("", [], {}):
+            raise HttpError(401, "not authorized")
+        return principal
 
     def _check_origin(self, exchange: Exchange) -> None:
         """Check Host and Origin: .../streamable-http §Security & Endpoint.
@@ -5536,14 +5531,11 @@ class Endpoint:
 
 
 # ======== 14. Sessions over HTTP, resumable streams, HTTP+SSE =========================
-# The answer to `initialize` has a session id, which the client repeats in a header; 404
-# means only that this session is gone. Events are numbered and kept for a while: a
-# client that lost its connection names the last event it saw in a GET, and gets the
-# rest of that stream. Another GET gets messages that belong to no request; in HTTP+SSE,
-# the transport of 2024-11-05, all messages.
-#
-# An event's id is the name of its outbox and its number. The life of a call whose
-# connection breaks:
+# The answer to `initialize` has a session id, which the client repeats in a header; to
+# a request with this header, 404 means that the session is gone. A GET gets messages
+# that belong to no request; in HTTP+SSE, the transport of 2024-11-05, all messages. A
+# GET that names an event gets the rest of that event's stream. An event's id is the
+# name of its outbox and its number. The life of a call whose connection breaks:
 #
 #     POST tools/call               an Answer with an Outbox; events 1, 2 are written
 #     the connection breaks         mcp-check detaches the Answer; the handler goes on,
@@ -5602,8 +5594,8 @@ class HttpSession(Peer):
             raise AskError("too many questions wait")
 
     def settle(self) -> None:
-        """End the session if its client has missed something; it then gets 404. End
-        its own stream if the session has ended, and no answer can follow."""
+        """End the session if its client has missed something: it then gets 404. End its
+        own stream if the session has ended, and no answer can follow."""
         if self.own.ended and not self.closed:
             self.close()
         elif self.closed and not self.running:
@@ -5719,6 +5711,8 @@ class SessionAnswer(Answer):
 
     def disconnect(self) -> None:
         """Disconnect, if a priming event has told the client how to come back."""
+        if not self.takes_events():
+            return
         outbox = self.stream()
         reader = outbox.reader
         if reader and self.greeting:
@@ -5863,8 +5857,8 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 # ======== 15. serve_http: the endpoint on sockets =====================================
 # Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
 # reads requests and calls Endpoint.serve() with a SocketExchange of each. A request is
-# refused, and its connection closed, if it is malformed in any way: some program on its
-# way might take it for two (RFC 9112 §11.2).
+# refused, and its connection closed, if it is malformed in any way: a proxy might take
+# it for two (RFC 9112 §11.2).
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -5875,6 +5869,7 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 MAX_HEADERS = 100  # in a request
 MAX_LINE_BYTES = 65536  # of the first line and all headers
+MAX_IDLE_SECONDS = 75  # between two requests; balancers close after 60 s
 SEND_SECONDS = 30  # for a client to send a head; to take 64 KiB of an answer
 BODY_SECONDS = 120  # for a client to send a body
 DRAIN_SECONDS = 10  # for running requests, after SIGTERM
@@ -5888,7 +5883,7 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 # What a connection does, and until when:
 #
 #     CLOSES    it gives its client time to read an answer     2 s have passed
-#     WAITS     it waits for a request                         SEND_SECONDS
+#     WAITS     it waits for a request                         MAX_IDLE_SECONDS
 #     READS     a head arrives                                 SEND_SECONDS
 #               a body arrives                                 BODY_SECONDS
 #     SENDS     64 KiB of an answer, or less, are sent         SEND_SECONDS
@@ -5973,7 +5968,9 @@ class HttpServer:
                 sock, address = self.socket.accept()
         except OSError:  # none has come, or no descriptor is left
             return
-        sock.settimeout(None)
+        # On Windows, hang_up() does not end a send that waits.
+        seconds = max(SEND_SECONDS, BODY_SECONDS)
+        sock.settimeout(None if os.name == "posix" else seconds)
         serve = partial(attempt, partial(self.serve, sock, address))
         if self.admit(sock) and spawn("mcp-connection", serve):
             return
@@ -5996,7 +5993,7 @@ class HttpServer:
                     return False
                 del self.steps[lowest]
                 hang_up(lowest)
-            self.steps[sock] = WAITS, now + SEND_SECONDS, 0
+            self.steps[sock] = WAITS, now + MAX_IDLE_SECONDS, 0
         return True
 
     def step(self, sock: Any, step: Step, seconds: float = inf, left: int = 0) -> None:
@@ -6032,7 +6029,7 @@ class HttpServer:
                         self._context.copy().run(self.endpoint.serve, exchange)
                         if exchange.closing:
                             break
-                        self.step(sock, WAITS, SEND_SECONDS)
+                        self.step(sock, WAITS, MAX_IDLE_SECONDS)
                 self._linger(sock)
         finally:
             self.leave(sock)
@@ -6087,9 +6084,7 @@ class HttpServer:
         self.endpoint.close()
         time.sleep(self.patience / 100)  # for calls that have asked: they fail now
         for peer in {answer.peer for answer in list(self.endpoint.answers)}:
-            if peer.running:
-                _log(f"requests abandoned: {len(peer.running)}")
-            peer.cancel_all()
+            abandon(peer)
         for sock in list(self.steps):
             hang_up(sock)
 
@@ -6194,9 +6189,8 @@ class SocketExchange(Exchange):
         if hang_up:
             self.hang_up()
 
-    def comment(self) -> None:
-        if is_ready(self.sock):
-            self.write(COMMENT)
+    def ready(self) -> bool:
+        return is_ready(self.sock)
 
     def gone(self) -> bool:
         try:

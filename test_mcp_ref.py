@@ -328,6 +328,18 @@ def session_that_is_asked(server, sent, peer=None):
     return serve
 
 
+def silent(stage: Stage):
+    """Make a server whose tool sends nothing until a gate is open."""
+    server = mcp.Server("silent")
+
+    @server.tool
+    def waits(gate: str, ctx: Context, asks: bool = False) -> str:
+        stage.stop(gate)
+        return str(ctx.list_roots()) if asks else "held"
+
+    return server
+
+
 def core(stage: Stage):
     """Make a server with rarer cases; its questions have keys, so that scripts know
     them."""
@@ -3138,9 +3150,14 @@ def a_program(seconds: float, say=print):
 
 
 class Program(subprocess.Popen):
-    """a_program(), started in "/" with next to nothing in its environment."""
+    """a_program(), started in "/" with next to nothing in its environment.
 
-    def __init__(self, seconds=60.0, before="", say="print", log=None, **env: str):
+    If run() waits for these seconds, the test fails: end() has no such patience.
+    """
+
+    def __init__(
+        self, seconds=9 * PATIENCE, before="", say="print", log=None, **env: str
+    ):
         POSIX or pytest.skip(OTHER)
         source = (
             "import os, signal, subprocess, sys, threading\n"
@@ -3268,8 +3285,7 @@ def test_a_host_that_drains_no_stderr_holds_up_nothing():
             for _ in range(1000):
                 program.stdin.write(b"junk" * 50 + b"\n")
                 assert program.read()["error"]
-            before = time.monotonic()
-            assert program.end() == 7 and time.monotonic() - before < 2
+            assert program.end() == 7
 
 
 @parametrize(
@@ -3305,15 +3321,10 @@ def test_without_threads_each_request_is_answered_once(refused):
     [("do", "write"), ("do", "fork"), ("busy", "waiting"), ("busy", "computing")],
 )
 def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
-    with Program(0.01 if how == "stdin" else 60) as program:
+    with Program(0.01 if how == "stdin" else 9 * PATIENCE) as program:
         for ident in (1, 2):
             program.call(tool, ident, what=what)
-        before = time.monotonic()
-        # While a handler computes, coverage takes seconds to save its data.
-        limit = PATIENCE if COVERAGE and what == "computing" else 2
-        assert program.end(how) == 7 and time.monotonic() - before < limit, (
-            program.said()
-        )
+        assert program.end(how) == 7, program.said()
         said = program.said()
         after = "after a signal" if how.startswith("SIG") else "after"
         assert said.endswith(after + "\nclosed\nat exit\n"), said
@@ -3327,11 +3338,10 @@ def test_end_of_input_does_not_prolong_the_end_by_a_signal():
         listen = modern("subscriptions/listen", 2, notifications={})
         program.stdin.write(mcp.encode(listen))
         assert "acknowledged" in program.read()["method"]
-        before = time.monotonic()
         program.send_signal(signal.SIGTERM)
         while "result" not in program.read():
             pass  # then it has seen the signal
-        assert program.end() == 7 and time.monotonic() - before < 2, program.said()
+        assert program.end() == 7, program.said()
 
 
 @parametrize(
@@ -3402,6 +3412,10 @@ def test_a_terminal_is_told_what_a_host_is_not(
     monkeypatch.setattr(mcp, "serve_stdio", served.append)
     mcp.Server("s").run(words.split())  # standard input is not a terminal
     assert served and capsys.readouterr() == ("", "")
+    # This is how the null device looks on Windows.
+    monkeypatch.setattr(os, "isatty", lambda descriptor: descriptor == 0)
+    mcp.Server("s").run(words.split())
+    assert served.pop() and capsys.readouterr() == ("", "")
     monkeypatch.setattr(os, "isatty", lambda descriptor: True)
     ended = None
     try:
@@ -3488,7 +3502,7 @@ def test_what_is_done_on_cancel_is_done_at_the_end(how):
                 ctx.notify("example.org/started")
                 threading.Event().wait()
         mcp.Server.__init__ = init""")
-    with Program(0.01 if how == "stdin" else 60, before) as program:
+    with Program(0.01 if how == "stdin" else 9 * PATIENCE, before) as program:
         for ident in range(6):
             program.call("waits", ident)
         assert program.end(how) == 7
@@ -3548,6 +3562,49 @@ def test_what_is_done_on_cancel_is_done_at_the_end_of_http(ends):
 
 
 @needs_posix
+def serve_file(path: Path, message: Any, log: Any) -> list[Any]:
+    """Serve what a file has on stdio; return the answers. The tool `slow` returns when
+    it is cancelled, or some time after the end of the file."""
+    server, ended = mcp.Server("s"), threading.Event()
+
+    class Watched(mcp.Pipe):
+        def stop(self, patience: float = 0.05) -> None:
+            super().stop(patience)
+            ended.set()
+
+    @server.tool
+    def slow(ctx: Context) -> str:
+        cancelled = threading.Event()
+        ctx.on_cancel(cancelled.set)
+        assert ended.wait(PATIENCE)
+        return f"cancelled: {cancelled.wait(0.05)}"
+
+    path.write_bytes(mcp.encode(message) if message else b"")
+    out = path.with_suffix(".out")
+    with open(path, "rb") as source, open(out, "wb") as answers:
+        with mock.patch.object(mcp, "log", log):
+            Watched(server, source.fileno(), answers.fileno()).serve()
+    return [json.loads(line) for line in out.read_bytes().splitlines()]
+
+
+@parametrize("seconds", [PATIENCE, 0])
+def test_a_call_is_answered_after_the_end_of_a_file(seconds, tmp_path):
+    call, log = modern("tools/call", name="slow"), []
+    with limits(LEAVE_SECONDS=0, FILE_SECONDS=seconds):
+        answers = serve_file(tmp_path / "calls", call, log.append)
+    if seconds:
+        assert "cancelled: False" in str(answers) and not log
+    else:
+        assert not answers and log == ["requests abandoned: 1 (tools/call slow)"]
+
+
+@parametrize("message, count", [(None, 1), (modern("tools/list"), 0)])
+def test_input_that_is_closed_at_once_is_told(message, count, tmp_path):
+    log: list[str] = []
+    assert len(serve_file(tmp_path / "calls", message, log.append)) == 1 - count
+    assert "".join(log).count("before any message") == len(log) == count
+
+
 def test_the_end_of_one_client_does_not_wait_for_another():
     server, began, gate = mcp.Server("s"), threading.Event(), threading.Event()
 
@@ -3798,7 +3855,7 @@ def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
 @parametrize(
     "principal, status, said",
     [
-        (object(), 500, "must be a JSON value"),
+        *[(one, 500, "authorize= must return a JSON") for one in (object(), {(): 1})],
         *[(one, 401, "not authorized") for one in (None, False, "", [], {})],
         # 415: the next check
         *[(one, 415, "") for one in (0, 0.0, True, "a", [None], {"a": ""})],
@@ -4371,6 +4428,48 @@ POST - X-Key=bob /{endpoint} initialize {INIT} -> 404
 POST - X-Key=ann /{endpoint} initialize {INIT} -> 202
 POST - X-Key=ann /{endpoint} :keeps -> 202
 a <* "ann"
+== a silent call becomes a stream | server: silent | limits: {"KEEP_ALIVE_SECONDS": 0.01,
+    "CHECK_SECONDS": 0.01}
+a = POST modern :waits {"gate": "a"}
+a event {"": ""
+open a
+a <* held
+a ends
+b = POST modern :waits {"gate": "b", "asks": true}
+open b
+b <* {MISSING_REQUIRED_CLIENT_CAPABILITY}
+session s 2025-06-18
+c = POST s :waits {"gate": "c", "asks": true}
+c event {"": ""
+open c
+c <* roots/list
+session t 2025-11-25
+d = POST t :waits {"gate": "d"}
+# The priming event comes first, so that the client can come back for the response.
+d event "data": "" & "retry"
+d event {"": ""
+d hangs up
+e = GET t Last-Event-ID={d}
+open d
+e <* held
+e ends
+== a client that accepts only JSON gets nothing else, and cannot be asked
+name json Accept=application/json
+POST modern {json} :steps -> 200 application/json & done & !progress
+POST modern Accept=|text/plain|*/json :steps -> 200 application/json & done
+POST modern Accept=text/*|TEXT/Event-Stream|*/*;q=0.1|~ :steps -> 200 progress & done
+a = POST modern {json} subscriptions/listen {"notifications": {"promptsListChanged": true}}
+a <* acknowledged
+session s 2025-11-25
+POST s {json} :steps -> 200 application/json & done & !progress
+POST s {json} :later -> 200 application/json & later & !notifications
+POST s {json} :ask -> 200 application/json & failed: ClientLacks
+b = GET s {json}
+changed prompts
+b < prompts
+session t 2025-03-26
+POST t {json} [{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask"}}]
+    -> 200 application/json & failed: ClientLacks
 == without sessions | endpoint: {"stateless": true}
 POST - initialize {INIT} -> 200 "tools": {} & !mcp-session-id & !listChanged & !subscribe
 POST - notifications/initialized -> 202
@@ -4378,6 +4477,7 @@ POST - nobody -> 200 {METHOD_NOT_FOUND}
 name tell :tell {"method": "x"}
 POST - {tell} -> 200 "2025-03-26"
 POST - MCP-Protocol-Version=2025-11-25 {tell} -> 200 "2025-11-25"
+POST - MCP-Protocol-Version=2025-11-25 :quits {"asks": true} -> 200 stateless=True
 POST - MCP-Protocol-Version=1999 tools/list -> 400
 POST - MCP-Protocol-Version=2026-07-28 tools/list -> 400 {INVALID_PARAMS} & "id": 1
 POST - MCP-Protocol-Version=2025-06-18 [{"jsonrpc": "2.0", "id": 1, "method": "ping"}] -> 400
@@ -4730,7 +4830,7 @@ def test_the_connection_that_waits_for_longest_makes_room():
         connect(served)
         connect(idle)
         for name in ("READS", "SERVES", "SENDS", "WAITS"):
-            httpd.step(served, mcp.Step[name], mcp.SEND_SECONDS)
+            httpd.step(served, mcp.Step[name], mcp.MAX_IDLE_SECONDS)
         connect(new)
         assert list(httpd.steps) == [served, new]
         with pytest.raises(OSError):
@@ -4824,6 +4924,25 @@ def test_a_connection_takes_one_step_after_another():
         connect(link)
         with pytest.raises(RuntimeError, match="SERVES.*WAITS"):
             httpd.step(link, mcp.Step.SERVES)
+
+
+def test_an_idle_connection_is_not_closed_before_a_balancer_closes_it():
+    with exchanges(server="empty") as site:
+        httpd, port = site.line.httpd, site.line.port
+
+        def seconds_left() -> list[float]:
+            waits = [
+                one for one in list(httpd.steps.values()) if one[0] == mcp.Step.WAITS
+            ]
+            return [due - time.monotonic() for _, due, _ in waits]
+
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as link:
+            wait_until(seconds_left)
+            assert seconds_left()[0] > 60
+            link.sendall(GOOD)
+            assert b"200" in link.recv(9999)
+            wait_until(seconds_left)
+            assert seconds_left()[0] > 60
 
 
 def test_a_connection_may_end_while_another_is_accepted():
@@ -4927,7 +5046,8 @@ def test_slow_requests_have_a_time_in_all_and_keep_nobody_out(limit, sent, more)
 
 
 def test_an_answer_that_nobody_reads_has_a_time_for_each_mebibyte():
-    limits = {"SEND_SECONDS": 0.2, "KEEP_ALIVE_SECONDS": 0.01}
+    limits = dict.fromkeys(["SEND_SECONDS", "BODY_SECONDS"], PATIENCE / 20)
+    limits["KEEP_ALIVE_SECONDS"] = 0.01
     call = 'modern tools/call {"name": "big"}'
     with exchanges(server="core", limits=limits) as site, socket.socket() as late:
         late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -5078,6 +5198,7 @@ def test_a_client_that_does_not_read_its_answer_does_not_hold_up_the_end():
             begin(httpd.close).result(PATIENCE)
 
 
+@needs_posix
 def test_a_second_signal_may_come_while_the_first_one_is_handled():
     code = (
         f"import signal, sys, threading; sys.path.insert(0, {str(MCP_REF.parent)!r})\n"
@@ -5640,6 +5761,56 @@ def test_the_connection_of_a_client_that_has_left_ends_in_silence(monkeypatch):
     assert not [line for line in log if "failed" in line]
 
 
+@parametrize(
+    "accept, ready, form",
+    [
+        ("*/*", True, "text/event-stream"),
+        ("application/json", True, "application/json"),
+        ("*/*", False, "application/json"),
+    ],
+)
+def test_a_silent_call_becomes_a_stream_if_that_is_accepted_and_can_be_written(
+    accept, ready, form
+):
+    server, sent = mcp.Server("s"), []
+
+    class Wire(mcp.Exchange):
+        checks = 0
+
+        def start(self, status, headers, body) -> None:
+            sent.append(headers["Content-Type"])
+            sent.append(body or b"")
+
+        def write(self, data: bytes) -> None:
+            sent.append(data)
+
+        def ready(self) -> bool:
+            return ready
+
+        def gone(self) -> bool:
+            self.checks += 1
+            return False
+
+    @server.tool
+    def silent() -> str:
+        wait_until(lambda: wire.checks > 1)
+        return "held"
+
+    call = modern("tools/call", name="silent")
+    body = mcp.encode(call)
+    headers = {**headers_of(call), "Content-Length": str(len(body)), "Accept": accept}
+    wire = Wire("POST", "/mcp", headers.items(), io.BytesIO(body))
+    with limits(KEEP_ALIVE_SECONDS=0, CHECK_SECONDS=0.001):
+        with contextlib.closing(mcp.Endpoint(server)) as endpoint:
+            endpoint.serve(wire)
+    kind, first, *events = sent
+    assert kind == form and b"held" in sent[-1]
+    if form == "text/event-stream":
+        assert first == b"" and {*events[:-1]} == {b": \n\n"}
+    else:
+        assert not events
+
+
 def test_one_exception_does_not_end_the_checks(capfd):
     server, cancelled = mcp.Server("s"), threading.Event()
 
@@ -5712,6 +5883,63 @@ def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling(
             with link.getresponse() as answer:  # it outlives its connection
                 statuses.append(answer.status)
     assert statuses == [its_own, 200, 403]
+
+
+def test_headers_are_found_in_any_case():
+    server, seen = mcp.Server("s"), []
+
+    @server.tool
+    def find(ctx: Context) -> str:
+        found = ctx.headers
+        seen.append(
+            (found.get("X-Key"), found["x-KEY"], "X-Key" in found, found.get("Y", 5))
+        )
+        return "found"
+
+    def authorize(headers: dict) -> str:
+        seen.append((headers.get("x-key"), headers["X-Key"], "X-Other" in headers))
+        return "ann"
+
+    call = modern("tools/call", name="find")
+    with http_serving(server, authorize=authorize) as httpd:
+        headers = {**headers_of(call), "x-Key": "k"}
+        exchange(httpd.server_port, "POST", "/mcp", headers, mcp.encode(call))
+    assert seen == [("k", "k", False), ("k", "k", True, 5)]
+
+
+@parametrize("kind", ["def", "partial", "method", "object"])
+def test_authorize_must_not_be_a_coroutine(kind):
+    async def check(headers: dict) -> str:
+        return "ann"
+
+    class Check:
+        async def __call__(self, headers: dict) -> str:
+            return "ann"
+
+        check = __call__
+
+    made = {
+        "def": check,
+        "partial": functools.partial(check),
+        "method": Check().check,
+        "object": Check(),
+    }
+    with pytest.raises(TypeError, match="async"):
+        mcp.Endpoint(mcp.Server("s"), authorize=made[kind])
+
+
+@parametrize(
+    "given", [{}, {"www-authenticate": "Basic"}, {"WWW-Authenticate": "Basic"}]
+)
+def test_each_401_names_a_scheme(given):
+    def authorize(headers: dict):
+        raise mcp.HttpError(401, "no", given)
+
+    with http_serving(mcp.Server("s"), authorize=authorize) as httpd:
+        answer = request_to(httpd.server_port, "POST", "/mcp", {}, b"{}").getresponse()
+        told = answer.headers.get_all("WWW-Authenticate")
+        answer.read()
+    assert (answer.status, told) == (401, [*given.values()] or ["Bearer"])
 
 
 def test_bearer_tokens_and_principals(capfd):

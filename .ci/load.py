@@ -4,7 +4,9 @@
 memory      what it keeps of 1,000 sessions that send as much as they may
 values      what eight waiting calls hold, each with as many JSON values as it may
             have; and whether more values are refused before they are decoded
-unread      what two subscriptions hold that nobody reads, with long ids
+unread      four ways to have answers that nobody reads: how long a call of someone else
+            takes, of 50 in 25 s, and the most memory that the server takes
+listeners   what two subscriptions hold that nobody reads, with long ids
 uris        what a session holds that subscribes to 2,000 URIs of 2 kB
 pipe        what 12 subscriptions on stdio hold, made by requests of 1.2 MB
 streams     how long a call takes while 520 subscriptions are asked for
@@ -12,8 +14,8 @@ restarts    calls that ten rolling restarts lose, if clients connect to the serv
 nginx       ... behind nginx, which must be installed
 readers     1,000 sessions with a stream each, of which 100 do not read
 
-NUMBER replaces 1,000, eight, two, 2,000, 12, 520 or ten. All listens on free ports of
-127.0.0.1.
+NUMBER replaces 1,000, eight, 50, two, 2,000, 12, 520 or ten. All listens on free ports
+of 127.0.0.1. MODULE=FOLDER in the environment measures another mcp_ref.py.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import re
 import socket
 import subprocess
@@ -34,8 +37,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-META = "io.modelcontextprotocol/"
-ENVELOPE = {META + "protocolVersion": "2026-07-28", META + "clientCapabilities": {}}
+sys.path.insert(0, str(ROOT))
+from mcp_ref import meta_for, versions  # noqa: E402
+
+MODULE = os.environ.get("MODULE", str(ROOT))
+NEWEST = versions("modern")[0]
+LEGACY = versions("legacy")[1]
+WITH_BATCHES = "2025-03-26"
 SERVER = """
 import sys, threading; sys.path.insert(0, {root!r})
 import mcp_ref
@@ -52,14 +60,21 @@ def tell(count: int, tail: int = 0) -> None:
     for number in range(count):
         server.changed(f"x://{{number}}" + "x" * tail)
 server.resource("x://{{number}}", name="read")(lambda number: number)
+for number in range(80 * {is_wide}):
+    server.tool(lambda: None, name=f"tool{{number}}", description="x" * 1000)
 server.run(["--http", "{port}"])
 """
 
 
 @contextlib.contextmanager
-def serving(port: int = 0, connections: int = 512) -> Iterator[Any]:
-    """Start a server; yield its process, which has a `port`."""
-    code = SERVER.format(root=str(ROOT), port=port, connections=connections)
+def serving(
+    port: int = 0, connections: int = 512, is_wide: bool = False
+) -> Iterator[Any]:
+    """Start a server; yield its process, which has a `port`. The list of a wide one has
+    86 kB."""
+    code = SERVER.format(
+        root=MODULE, port=port, connections=connections, is_wide=is_wide
+    )
     made: Any = subprocess.Popen([sys.executable, "-c", code], stderr=-1, text=True)
     with made:
         made.port = int(re.findall(r":(\d+)/", made.stderr.readline())[0])
@@ -74,17 +89,22 @@ def request(method: str, session: str = "", **params: Any) -> bytes:
     """Make a POST of a message: modern, unless it has a session, or opens one."""
     headers = {"Mcp-Session-Id": session}
     if not session and method != "initialize":
-        params["_meta"] = ENVELOPE
-        headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
+        params["_meta"] = meta_for(NEWEST)
+        headers = {"MCP-Protocol-Version": NEWEST, "Mcp-Method": method}
         headers["Mcp-Name"] = params.get("name", "")
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     if method == "notifications/initialized":
         del message["id"]
-    body = json.dumps(message)
+    return post(message, **headers)
+
+
+def post(content: Any, path: str = "/mcp", **headers: str) -> bytes:
+    """Make a POST of a message or a batch."""
+    body = json.dumps(content)
     headers.update({"Content-Type": "application/json", "Host": "127.0.0.1"})
     headers["Content-Length"] = str(len(body))
     lines = [f"{name}: {value}\r\n" for name, value in headers.items() if value]
-    return f"POST /mcp HTTP/1.1\r\n{''.join(lines)}\r\n{body}".encode()
+    return f"POST {path} HTTP/1.1\r\n{''.join(lines)}\r\n{body}".encode()
 
 
 def ask(link: socket.socket, data: bytes) -> http.client.HTTPResponse:
@@ -105,20 +125,20 @@ LISTEN = "GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nMcp-Session-Id: {}\r\n\r\n"
 CALL = request("tools/call", name="add", arguments={"a": 1, "b": 2})
 
 
-def open_session(link: socket.socket, **client: Any) -> str:
+def open_session(link: socket.socket, version: str = LEGACY, **client: Any) -> str:
     """Open a session; return its id, or nothing if it is refused."""
     info = {"name": "c", "version": "1", **client}
-    opening: Any = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    opening: Any = {"protocolVersion": version, "capabilities": {}}
     made = ask(link, request("initialize", **opening, clientInfo=info))
     ident = made.getheader("Mcp-Session-Id")
     ask(link, request("notifications/initialized", ident or ""))
     return ident or ""
 
 
-def resident(server: Any) -> int:
-    """Return the memory of a process, in MiB."""
+def resident(server: Any, line: str = "VmRSS") -> int:
+    """Return the memory of a process, in MiB; VmHWM is the most that it had."""
     status = Path(f"/proc/{server.pid}/status").read_text()
-    return int(re.findall(r"VmRSS:\s*(\d+)", status)[0]) // 1024
+    return int(re.findall(line + r":\s*(\d+)", status)[0]) // 1024
 
 
 def memory(count: int = 1000) -> str:
@@ -164,10 +184,129 @@ def values(count: int = 8) -> str:
     return f"{count} calls, each with {'; '.join(said)}"
 
 
+# ==== answers that nobody reads ===============================
+
+LIST = request("tools/list")
+LISTS = [{"jsonrpc": "2.0", "id": id, "method": "tools/list"} for id in range(100)]
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+class Stranger:
+    """Opens connections on which it sends, and never reads. `sent`: bytes."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.sent = port, 0
+        self.links: list[socket.socket] = []
+
+    def send(self, data: bytes) -> socket.socket:
+        """Send on a connection that has next to no room for answers."""
+        link = socket.socket()
+        self.links.append(link)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        link.settimeout(5)
+        with contextlib.suppress(OSError):  # there is no place
+            link.connect(("127.0.0.1", self.port))
+            link.sendall(data)
+            self.sent += len(data)
+        time.sleep(0.02)  # until the server has it
+        return link
+
+    def open_stream(self) -> str:
+        """Open a stream of HTTP+SSE; return the path of its session, "" if there is no
+        place."""
+        link = self.send(b"GET /sse HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        said, part = b"", b"x"
+        while part and not re.search(rb"session_id=.*\n\n\r\n", said, re.S):
+            with contextlib.suppress(OSError):
+                part = b""
+                said += (part := link.recv(1000))
+        if not part:
+            return ""
+        path = "/" + str(re.findall(r"data: /?(\S+)", said.decode())[0])
+        client = {"name": "c", "version": "1"}
+        params: Any = {"protocolVersion": WITH_BATCHES, "capabilities": {}}
+        params["clientInfo"] = client
+        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        self.post(message, path)
+        return path
+
+    def post(self, content: Any, path: str) -> None:
+        """Send a POST for a stream, which is answered at once."""
+        data = post(content, path)
+        with connect(self.port) as link, contextlib.suppress(OSError):
+            self.sent += len(data)
+            ask(link, data)
+
+    def send_batches(self, count: int) -> None:
+        with connect(self.port) as link:
+            session = open_session(link, WITH_BATCHES)
+        for _ in range(count):
+            self.send(post(LISTS, **{"Mcp-Session-Id": session}))
+
+
+def one_stream(stranger: Stranger) -> None:
+    """Fill a stream of HTTP+SSE, then ping on each connection."""
+    path = stranger.open_stream()
+    for _ in range(2):
+        stranger.post(LISTS, path)
+    time.sleep(1)
+    for _ in range(64):
+        stranger.send(post(PING, path))
+
+
+def batches(stranger: Stranger) -> None:
+    """Send a session's batches of 100 lists, one on each connection."""
+    stranger.send_batches(64)
+
+
+def pipelined(stranger: Stranger) -> None:
+    """Send 40 lists on each connection."""
+    for _ in range(64):
+        stranger.send(LIST * 40)
+
+
+def in_memory(stranger: Stranger) -> None:
+    """Send 48 batches in a session, and six for each of 40 streams."""
+    stranger.send_batches(48)
+    for _ in range(40):
+        path = stranger.open_stream()
+        for _ in range(6 if path else 0):
+            stranger.post(LISTS, path)
+
+
+def unread(count: int = 50) -> str:
+    """Have a stranger read nothing, with 32 places, the last time with 512."""
+    for attack in (one_stream, batches, pipelined, in_memory):
+        places = 512 if attack is in_memory else 32
+        with serving(connections=places, is_wide=True) as server:
+            with connect(server.port) as link:
+                ask(link, CALL)
+            before, waits, served = resident(server), [], 0
+            stranger = Stranger(server.port)
+            attack(stranger)
+            for _ in range(count):
+                began = time.monotonic()
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    with connect(server.port) as link:
+                        link.settimeout(5)
+                        served += ask(link, CALL).status == 200
+                waits.append(time.monotonic() - began)
+                time.sleep(0.5)
+            most = resident(server, "VmHWM") - before
+            for link in stranger.links:
+                link.close()
+        print(
+            f"{attack.__name__}: {stranger.sent // 1000} kB sent, {served} of {count} "
+            f"calls served, in at most {max(waits):.2f} s, {most} MiB more at most",
+            flush=True,
+        )
+    return "done"
+
+
 LARGE = ["x" * 12_000] * 100  # 1.2 MB
 
 
-def unread(count: int = 2) -> str:
+def listeners(count: int = 2) -> str:
     """Have subscriptions that nobody reads, with ids as long as they may be and longer,
     while 5,000 changes are told."""
     said = []
@@ -216,7 +355,7 @@ def uris(count: int = 2000) -> str:
 
 def pipe(count: int = 12) -> str:
     """Subscribe on stdio with requests of 1.2 MB."""
-    code = SERVER.format(root=str(ROOT), port="0", connections=1)
+    code = SERVER.format(root=MODULE, port="0", connections=1, is_wide=False)
     code = code.replace('["--http", "0"]', "[]")
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=-1, stdout=-1) as server:
@@ -224,7 +363,7 @@ def pipe(count: int = 12) -> str:
         sizes = []
         for number in range(count + 1):
             wanted = {"toolsListChanged": True}
-            meta = {**ENVELOPE, "x": LARGE if number else []}
+            meta = meta_for(NEWEST, {"x": LARGE if number else []})
             params = {"notifications": wanted, "_meta": meta}
             message = {"jsonrpc": "2.0", "id": number, "params": params}
             message["method"] = "subscriptions/listen"
@@ -362,6 +501,7 @@ if __name__ == "__main__":
             memory,
             values,
             unread,
+            listeners,
             uris,
             pipe,
             streams,

@@ -159,6 +159,20 @@ class SecondRefused(Mutant):
         return [message]
 
 
+class DiscoverLess(Mutant):
+    """only the first server/discover tells the capabilities"""
+
+    only = "http"
+    told = False
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") == "server/discover" and "result" in message:
+            if self.told:
+                del message["result"]["capabilities"]
+            self.told = True
+        return [message]
+
+
 class ListsRefused(Mutant):
     """lists are refused in the middle of a conversation"""
 
@@ -1092,20 +1106,38 @@ class CancelsOthers(Mutant):
         return [message]
 
 
-class OneLevel(Mutant):
-    """the log level of one session is that of all"""
+class OneLevel(strange.Events, Mutant):
+    """the log level that a session sets is that of all"""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.levels: list[str] = []
+    only = "http"
+    level = ""
 
     def request(self, message: Json, headers: Json) -> Json | None:
         if message.get("method") == "logging/setLevel":
-            self.levels.append(message["params"].get("level"))
-            if self.levels[-2:] == ["error", "debug"]:
-                return answer(message, result={})
-            message["params"]["level"] = "debug"
+            self.level = message["params"].get("level")
         return message
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if request.get("method") != "tools/call" or self.level != "debug":
+            return [message]
+        params = {"level": "info", "data": "for all"}
+        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": params}
+        return [note, message]
+
+
+class UpdatesForAll(strange.Events, Mutant):
+    """a session that has not subscribed hears that a resource changed"""
+
+    only = "http"
+    changed: Json | None = None
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if message.get("method") == "notifications/resources/updated":
+            self.changed = message
+        if request.get("method") != "ping" or not self.changed:
+            return [message]
+        note, self.changed = self.changed, None
+        return [note, message]
 
 
 class OneUser(Mutant):

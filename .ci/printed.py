@@ -107,7 +107,6 @@ ROWS = [
         change=("/tmp/trace.jsonl", "host.jsonl"),
         after="grep -q tools/list trace.html",
     ),
-    Row("python3 examples/tools/check.py server.py", shows="(?m)^ok "),
     Row("python3 examples/tools/config.py server.py", shows="mcpServers"),
     Row(f"{CLI} call", skip="it is half a command: what follows depends on the server"),
     Row("python3 server.py", change=("", CALL), shows="(?m)^5$"),

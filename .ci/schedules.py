@@ -371,6 +371,8 @@ class Wire:
             self.w.fail("an exchange is used while the next request is read")
 
     def start(self, status: int, headers: dict[str, str], body: bytes | None) -> None:
+        if self.status:
+            self.w.fail("an answer has two heads")
         self.status, self.received = status, headers
         self.write(body or b"")
 
@@ -382,8 +384,8 @@ class Wire:
             raise OSError("hung up")
         self.text += data.decode()
 
-    def comment(self) -> None:
-        self.write(b": \n\n")
+    def ready(self) -> bool:
+        return True
 
     def end(self, hang_up: bool = False) -> None:
         self.write(b"")
@@ -473,6 +475,9 @@ class Host:
         wait(lambda: not blinks, blinks / 64)
         self.running -= 1
 
+    def fileno(self) -> int:
+        return -1  # no regular file
+
     def readline(self, size: int) -> bytes:
         if self.is_read:
             self.w.fail("two threads read")
@@ -507,6 +512,23 @@ class Models(World):
         web = Web(w, lambda ctx: [ctx.progress(number) for number in range(3)])
         wire = web.call(modern(w), is_slow=True)
         return lambda: wire.numbers() == [0, 1, 2] and '"result"' in wire.text
+
+    def _silent(w, act: Any, opens: bool = False) -> Act:
+        """A call is silent until a comment is due. Then it ends, or reports progress:
+        it has one head, and one response, and no other outbox is kept."""
+        w.mcp.KEEP_ALIVE_SECONDS = 0.125
+        web = Web(w, lambda ctx: (sleep(0.25), act(ctx)), opens)
+        wire = web.call(CALL if opens else modern(w))
+        return lambda: (
+            wire.text.count('"result"') == 1
+            and wire.ends == ("event-stream" in str(wire.received))
+            and web.is_empty()
+        )
+
+    silence_meets_response = partial(_silent, act=bool)
+    silence_meets_progress = partial(
+        _silent, act=lambda ctx: ctx.progress(0), opens=True
+    )
 
     def _resuming(w, first: Any, second: Any) -> Act:
         """A call emits to a first connection; its client has seen one event, and
@@ -759,6 +781,12 @@ class Models(World):
 PLANTED = r"""
 two_writers               Answer.flush: with self.lock: -> if True:
 two_writers               Answer.check: if not self.lock.acquire(blocking=False): -> if self.lock.owner: ;; self.lock.release() -> pass
+silence_meets_response    Answer.__call__: with self.lock: -> if True:
+silence_meets_response    Answer._begin: self.begun = True -> pass
+silence_meets_progress    Answer.stream: with self.lock: -> if True:
+silence_meets_progress    Answer.stream: self.outbox or self.new_outbox() -> self.new_outbox()
+listener_meets_close      Answer.__call__: if is_last and self.outbox is None: -> if True:
+listener_meets_close      Answer.stream: if self.outbox is None: -> if True:
 hang_up_meets_end         Answer.check: if not self.lock.acquire(blocking=False): -> if self.lock.owner: ;; self.lock.release() -> pass
 reader_is_replaced        Outbox.detach: if self.reader is reader: -> if True:
 reader_is_replaced        Outbox.take: self.reader is not reader or -> False or
@@ -797,7 +825,7 @@ response_meets_cancel     Context._become: return steps[state] -> return True
 response_meets_cancel     Context._become: with self._ending: -> if True:
 response_meets_cancel     Context._wake_with: wake() -> pass
 response_meets_cancel     Context._wake_with: with self._ending: -> if True:
-run_meets_cancel          RunHook.run_next: if not outcome.set_running_or_notify_cancel(): -> if False:
+run_meets_cancel          RunHook.call: if outcome.done() or not outcome.set_running_or_notify_cancel(): -> if False:
 question_meets_all        take_response: peer.questions.pop( -> peer.questions.get(
 question_meets_cancel     LegacyContext._asking: self._wake_with(partial(fail_questions, peer, idents, "it was cancelled")) -> pass
 question_meets_close      LegacyContext._asking: if peer.closed: -> if False:
@@ -817,7 +845,7 @@ slow_calls_wait           Pipe._empty_queue: self._slow -= 1 -> pass
 slow_calls_wait           Pipe._empty_queue: with self._lock: -> if True:
 waiting_call_meets_cancel Context._finish: if not self._become("answered"): -> if False:
 answer_meets_end          Pipe._is_busy: bool(self._slow or self._handler) -> bool(self.running)
-answer_meets_stop         Pipe._finish: self.cancel_all() -> pass
+answer_meets_stop         Pipe._finish: abandon(self) -> pass
 stop_meets_stop           Pipe.stop: self._serving.release() -> self._deadline = time.monotonic() + patience ;; self._deadline = min(self._deadline, time.monotonic() + patience) -> with suppress(RuntimeError): self._serving.release() ;; with suppress(RuntimeError):  # -> if True:  #
 threads_are_refused       Pipe._run: self._has_deputy = spawn("mcp-deputy", stand_by) -> spawn("mcp-deputy", stand_by); self._has_deputy = True
 threads_are_refused       Pipe.serve: while self._deadline == inf: -> while False:

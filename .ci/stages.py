@@ -41,10 +41,9 @@ LANES = {
         [
             "style_and_types",
             "tests_on_the_floor",
-            "tests_on_pypy",
             "tests_without_the_lock",
         ],
-        ["vectors", "fairness"],
+        ["vectors", "fairness", "core_on_pypy"],
         ["tests_with_coverage", "pages_and_figures", "fuzzing", "schedules", "hints"]
         + ["json_schema_suite", "printed_commands", "applications", "pages"]
         + ["official_suite", "field"],
@@ -52,7 +51,7 @@ LANES = {
     "release": [
         ["windows"],
         ["mutants", "client_mutants"],
-        ["all_applications", "whole_field"],
+        ["all_applications", "whole_field", "same_functions", "tests_on_pypy"],
     ],
 }
 PYTEST = ["-m", "pytest", "-q", "-rfEs"]
@@ -189,12 +188,13 @@ def tee(words: list[str]) -> tuple[int, str]:
     return process.returncode, text
 
 
-def run_tests(place: Place, python: str, name: str, *options: str) -> str:
+def run_tests(place: Place, name: str, start: list[str], *which: str) -> str:
     """Run the tests; with patience, for the machine is busy."""
-    call(python, "--version")
+    call(start[0], "--version")
     os.environ["MCP_PATIENCE"] = "60"
     cache = f"cache_dir={place.scratch / name / 'cache'}"
-    return forgive_once(name, [python, "-W", "error", *options, *PYTEST, "-o", cache])
+    words = [start[0], "-W", "error", *start[1:], *PYTEST, "-o", cache, *which]
+    return forgive_once(name, words)
 
 
 # ---- the stages
@@ -230,17 +230,29 @@ def tests_of_the_core(place: Place) -> None:
 def tests_on_the_floor(place: Place) -> None:
     if not place.floor:
         return place.not_tested("CPython 3.9: it is not on this machine")
-    run_tests(place, place.prepare("floor", place.floor, "pytest"), "floor")
+    run_tests(place, "floor", [place.prepare("floor", place.floor, "pytest")])
+
+
+def core_on_pypy(place: Place) -> None:
+    if python := pypy(place):
+        run_tests(place, "pypy", [python], "-m", "not slow", "test_mcp_ref.py")
 
 
 def tests_on_pypy(place: Place) -> None:
+    if python := pypy(place):
+        run_tests(place, "pypy", [python])
+
+
+def pypy(place: Place) -> str:
+    """Return a PyPy that has pytest, or "" if it cannot be installed."""
     if not shutil.which("pypy3"):
         debian("pypy3", "pypy3-venv")
     if not shutil.which("pypy3") or call(
         "pypy3", "-c", "import ensurepip", check=False
     ):
-        return place.not_tested("PyPy: it cannot be installed")
-    run_tests(place, place.prepare("pypy", "pypy3", "pytest"), "pypy")
+        place.not_tested("PyPy: it cannot be installed")
+        return ""
+    return place.prepare("pypy", "pypy3", "pytest")
 
 
 def tests_without_the_lock(place: Place) -> None:
@@ -262,7 +274,7 @@ def tests_without_the_lock(place: Place) -> None:
             "CPython 3.14t, without the lock: it cannot be installed"
         )
     (python,) = glob.glob(f"{place.scratch}/cpython/*/bin/python3.14t")
-    run_tests(place, place.prepare("nolock", python, "pytest"), "nolock")
+    run_tests(place, "nolock", [place.prepare("nolock", python, "pytest")])
 
 
 def tests_with_coverage(place: Place) -> None:
@@ -277,7 +289,7 @@ def tests_with_coverage(place: Place) -> None:
         'partial_also = "poll"\\)|== "posix":|acquire\\(False\\):\n'
         'exclude_also = == "nt" and\n'
     )
-    text = run_tests(place, python, "newest", "-m", "coverage", "run")
+    text = run_tests(place, "newest", [python, "-m", "coverage", "run"])
     skipped = re.findall(r"SKIPPED.*(?:cryptography|gunicorn|pydantic).*", text)
     assert not skipped, f"these are installed: {skipped}"
     call(python, "-m", "coverage", "combine", "-q")
@@ -315,19 +327,28 @@ def vectors(place: Place) -> None:
     clients = "examples/vectors/clients"
     driver = [place.newest, f"{clients}/driver.py"]
     call(place.newest, f"{clients}/run_client.py", "--timeout", "10", *driver)
+    # The runner in TypeScript: its types, and its verdicts beside those of run.py.
+    packages = ["node@22", "typescript@5", "@types/node@22"]
+    modules = place.node("runner", *packages)
+    types = ["--strict", "--noEmit", "--erasableSyntaxOnly", "--target", "esnext"]
+    types += ["--module", "nodenext", "--types", "node", "--typeRoots"]
+    program = str(modules / "node" / "bin" / "node")
+    tsc = str(modules / "typescript" / "bin" / "tsc")
+    runner = "examples/vectors/run.mts"
+    call(program, tsc, *types, str(modules / "@types"), runner)
+    python = place.prepare("runners", place.newest, "pytest")
+    tests = ["examples/vectors/test_vectors.py", "-k", "second_runner"]
+    call(python, *PYTEST, *tests, MCP_NODE=program, MCP_PATIENCE="30")
 
 
 def fairness(place: Place) -> None:
-    """The vectors accuse no conforming server."""
-    words = [place.newest, ".ci/mutants.py", "strange", "--quick"]
-    # They judge by what comes in time, and three lanes are busy: once more counts.
-    if call(*words, check=False):
-        print("== once more")
-        call(*words)
-    place.not_tested(
-        "that each vector can fail: mutants.json is older than the last change of the"
-        " vectors, so only the stage `mutants` of a release plays them all"
-    )
+    """The vectors accuse no conforming server, and each for a MUST can fail."""
+    for mode in ("strange", "mutants"):
+        words = [place.newest, ".ci/mutants.py", mode, "--quick"]
+        # They judge by what comes in time, and three lanes are busy: once more counts.
+        if call(*words, check=False):
+            print("== once more")
+            call(*words)
 
 
 def hints(place: Place) -> None:
@@ -421,6 +442,15 @@ def all_applications(place: Place) -> None:
 def whole_field(place: Place) -> None:
     place.npm()
     call(place.newest, ".ci/field")
+
+
+def same_functions(place: Place) -> None:
+    """Each answers as in the official SDK and in FastMCP, or there is a reason."""
+    try:
+        python = place.prepare("same", place.newest, "mcp>=2", "fastmcp>=4")
+    except SystemExit:
+        return place.not_tested("the same functions elsewhere: no SDK can be installed")
+    call(python, ".ci/same_functions.py")
 
 
 STAGES: dict[str, Callable[[Place], None]] = {

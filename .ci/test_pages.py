@@ -165,39 +165,55 @@ def test_the_reference_is_what_the_docstrings_say():
     assert API.endswith(made), f"examples/api.md is old: {MAKE}"
 
 
+def calls_of(page: str) -> dict[str, tuple[str, str]]:
+    """Return the call and the text of each name: of sections, items, rows."""
+    sections = r"(?ms)^####+ \S+\n\n```py\n(.*?)\n```(.*?)(?=^##|^- \*\*|\Z)"
+    found = re.findall(sections, page)
+    found += re.findall(r"(?m)^\| `([A-Z_]+)` \|(.*)", page)
+    for line in re.findall(r"(?m)^- \*\*.*", page):
+        calls = re.findall(r"\*\*`(.*?)`\*\*", line)  # several if they are inherited
+        found += [(call, line.rpartition("**: ")[2]) for call in calls]
+    names = [re.match(r"[\w.]+", call)[0] for call, _ in found]
+    assert len(names) == len(set(names)) > 100
+    return dict(zip(names, found))
+
+
+CALLS = calls_of(GENERATED)
+
+
 @parametrize("name", PUBLIC)
 def test_the_reference_has_each_name_and_parameter(name):
+    assert name in CALLS, f"examples/api.md lacks {name}: {MAKE}"
+    call, text = CALLS[name]
     value = PUBLIC[name]
+    value = getattr(value, "fget", value)  # of a property
     if name.isupper():
-        assert f"| `{name}` |" in GENERATED, MAKE
         return
-    part = re.search(rf"(?ms)^####+ {re.escape(name)}\n(.*?)(?=^##|\Z)", GENERATED)
-    assert part, f"examples/api.md lacks {name}: {MAKE}"
+    assert len(text.split()) > 2, f"{name} has no docstring"
     if name == "connect" or (isinstance(value, type) and "__init__" not in vars(value)):
         return  # another name, or a class with the parameters of its base
-    call = re.search(r"(?s)```py\n(.*?)\n```", part[1])[1]
-    if isinstance(value, property):
-        value = value.fget
     for parameter in inspect.signature(value).parameters.values():
         if parameter.name not in ("self", "function"):
             assert re.search(rf"\b{parameter.name}\b", call), (
                 f"{call}\n{parameter}: {MAKE}"
             )
-    words = re.sub(r"(?s)```.*?```", "", part[1]).split()
-    assert len(words) > 2, f"{name} has no docstring"
 
 
 def test_the_reference_has_no_name_that_does_not_exist():
-    headings = re.findall(r"(?m)^####+ (\S+)$", GENERATED)
-    assert len(headings) == len(set(headings)) > 100
-    constants = re.findall(r"(?m)^\| `([A-Z_]+)` \|", GENERATED)
-    assert {*headings, *constants} == {*PUBLIC}, MAKE
+    assert {*CALLS} == {*PUBLIC}, MAKE
 
 
 def test_new_names_of_the_reference_exist():
     page = load("reference", HERE / "examples" / "tools" / "reference.py")
     named = " ".join(page.SINCE.values()).split()
-    for name in {*named, *page.EXAMPLES, *page.NOTES, *page.CALLS, *page.TABLES}:
+    for name in {
+        *named,
+        *page.EXAMPLES,
+        *page.NOTES,
+        *page.CALLS,
+        *page.LIMITS,
+        *page.TABLES,
+    }:
         called, _, parameter = name.rstrip("=)").partition("(")
         assert called in PUBLIC, name
         if parameter:
@@ -384,16 +400,6 @@ def test_the_operators_nginx_finds_the_process_that_is_left(gone, operated):
         started[gone][0].kill()
         started[gone][0].wait(PATIENCE)
         assert b'"text":"ann"' in ask_nginx(folder)
-
-
-def test_the_operators_page_has_the_true_limits():
-    source = MCP_REF.read_text("utf-8")  # the tests set some of them
-    found = dict(re.findall(r"(?m)^([A-Z_]+) = ([\d.* ]*\d)", source))
-    rows = re.findall(r"(?m)^\| `(\w+)` \| ([\d.]+)( [KM]iB)? \|", OPERATE)
-    assert len(rows) > 9
-    for name, value, unit in rows:
-        size = {"": 1, " KiB": 2**10, " MiB": 2**20}[unit]
-        assert float(eval(found[name])) == float(value) * size, name
 
 
 # ---- the layout of the repository's Python

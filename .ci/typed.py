@@ -96,4 +96,4 @@ async def use(ctx: Context) -> None:
     greet(name=5)  # type: ignore
     read("1")  # type: ignore
     await wait(ctx, minutes=2)  # type: ignore
-    server.tool(annotations=5)  # type: ignore
+    server.tool(input_schema=5)  # type: ignore

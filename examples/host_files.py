@@ -289,13 +289,19 @@ def _tables(content: Message, folder: Path) -> Iterator[tuple[Message, str]]:
         yield _table(project, "mcpServers"), "local"
     for member in TABLES:
         yield _table(content, member), ""
-    # VS Code's settings and opencode 2 have {"mcp": {"servers": ...}}; opencode 1 and
-    # Crush have the table itself at `mcp`. Gemini has other members there.
+    # VS Code's settings have {"mcp": {"servers": ...}}, opencode 1 and Crush the table
+    # itself at `mcp`, and opencode 2 both. Gemini has other members there.
     inner = _table(content, "mcp")
-    if isinstance(inner.get("servers"), dict):
-        yield inner["servers"], ""
-    else:
-        yield {name: one for name, one in inner.items() if isinstance(one, dict)}, ""
+    yield _table(inner, "servers"), ""
+    own = {"servers", "timeout"}  # members of opencode 2
+    yield (
+        {
+            name: one
+            for name, one in inner.items()
+            if isinstance(one, dict) and name not in own
+        },
+        "",
+    )
 
 
 def _projects(content: Message, folder: Path) -> Iterator[Message]:

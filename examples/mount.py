@@ -3,7 +3,7 @@ r"""One endpoint under any HTTP server: WSGI, CGI, and a function in a cloud.
 
 For servers that outgrow one process, or live behind a web server; read 05 first. An
 Endpoint has no sockets. It answers an Exchange: one HTTP request and the means to
-answer it. Here is one for WSGI:
+answer it. Here is one for WSGI; `wsgi(endpoint)` is an application for yours:
 
     WSGI     cd examples; gunicorn --workers 4 --threads 64 \
                    --config python:mount mount:application     (post_worker_init below)
@@ -17,18 +17,18 @@ answer it. Here is one for WSGI:
     $ GATEWAY_INTERFACE=CGI/1.1 REQUEST_METHOD=GET PATH_INFO=/mcp python3 examples/mount.py
     Status: 405 Method Not Allowed...Allow: POST...
 
-The processes share nothing. With the same MCP_STATE_KEY, one can continue where another
-one asked the user. changed() reaches the subscribers of its own process only. Each of
-them occupies a thread; together they may take half of MCP_THREADS, the number of an
-engine's threads. Legacy clients have no sessions, so they cannot be asked. Bodies
-need a Content-Length, and proxies must not buffer streams. This endpoint is open to
-anyone: pass `authorize=`.
+`application` has sessions for legacy clients if there is only one process. Several
+processes have none, so legacy clients cannot be asked; there, an endpoint of yours
+needs `stateless=True`. Processes share nothing. With the same MCP_STATE_KEY, one can
+continue where another one asked the user. changed() reaches the subscribers of its own
+process only. Each subscriber and each GET occupies a thread; together they may take
+half of MCP_THREADS, the number of an engine's threads. Bodies need a Content-Length,
+and proxies must not buffer streams. This endpoint is open to anyone: pass `authorize=`.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
 import os
 import queue
@@ -44,12 +44,13 @@ from typing import Any
 # where mcp_ref.py is in a checkout
 sys.path += [str(Path(__file__).resolve().parents[1])]
 import mcp_ref
-from mcp_ref import COMMENT, Endpoint, Exchange, Server
+from mcp_ref import Endpoint, Exchange, Server
 
 # Requests at once, in one process; streams without an end leave half of them free.
 mcp_ref.MAX_CONNECTIONS = int(os.environ.get("MCP_THREADS", "64"))
 server = Server("mounted", state_key=os.environ.get("MCP_STATE_KEY"))
-endpoint = Endpoint(server, stateless=True)
+endpoint = Endpoint(server)
+served: dict[Any, None] = {}  # all endpoints that are mounted
 # until CGI or a Lambda ends a subscription, which occupies a process
 LISTEN_SECONDS = 5
 
@@ -89,7 +90,7 @@ class WsgiExchange(Exchange):
         )  # a handler waits while it is full
         self.came: queue.Queue[bytes] = queue.Queue()  # the body
 
-    def serve(self) -> None:
+    def serve(self, endpoint: Any) -> None:
         try:
             endpoint.serve(self)
         finally:
@@ -118,33 +119,47 @@ class WsgiExchange(Exchange):
     def end(self, hang_up: bool = False) -> None:
         self.todo.put(None)
 
-    def comment(self) -> None:
-        with contextlib.suppress(queue.Full):  # a comment must not wait
-            self.todo.put_nowait(COMMENT)
+    def ready(self) -> bool:
+        return self.todo.empty()
 
     def gone(self) -> bool:
         return self.closed or time.monotonic() > self.until
 
 
+def wsgi(endpoint: Any) -> Callable[..., Iterator[bytes]]:
+    """Make a WSGI application of an endpoint."""
+    served[endpoint] = None
+
+    def answer(
+        environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterator[bytes]:
+        """Answer a request; the engine iterates, and calls close() at a hang-up."""
+        exchange = WsgiExchange(environ)
+        threading.Thread(target=exchange.serve, args=[endpoint], daemon=True).start()
+        try:
+            for item in iter(exchange.todo.get, None):
+                if isinstance(item, int):
+                    exchange.came.put(environ["wsgi.input"].read(item))
+                elif isinstance(item, tuple):
+                    start_response(*item)
+                else:
+                    yield item
+        finally:
+            exchange.closed = True
+            exchange.came.put(b"")
+            while not exchange.todo.empty():  # write() may be waiting for room
+                exchange.todo.get()
+
+    return answer
+
+
 def application(
     environ: dict[str, Any], start_response: Callable[..., Any]
 ) -> Iterator[bytes]:
-    """Answer a request; the engine iterates, and calls close() at a hang-up."""
-    exchange = WsgiExchange(environ)
-    threading.Thread(target=exchange.serve, daemon=True).start()
-    try:
-        for item in iter(exchange.todo.get, None):
-            if isinstance(item, int):
-                exchange.came.put(environ["wsgi.input"].read(item))
-            elif isinstance(item, tuple):
-                start_response(*item)
-            else:
-                yield item
-    finally:
-        exchange.closed = True
-        exchange.came.put(b"")
-        while not exchange.todo.empty():  # write() may be waiting for room
-            exchange.todo.get()
+    """Serve the endpoint of this file."""
+    if environ["wsgi.multiprocess"] or environ["wsgi.run_once"]:
+        endpoint.stateless = True  # the next request may reach another process
+    return wsgi(endpoint)(environ, start_response)
 
 
 def post_worker_init(worker: Any) -> None:
@@ -158,8 +173,9 @@ def post_worker_init(worker: Any) -> None:
 
     def end(number: int, frame: Any) -> None:
         leave(number, frame)
-        # Not here: the thread that was interrupted may hold a lock.
-        threading.Thread(target=endpoint.close, daemon=True).start()
+        for one in served:
+            # Not here: the thread that was interrupted may hold a lock.
+            threading.Thread(target=one.close, daemon=True).start()
 
     signal.signal(signal.SIGTERM, end)
 
@@ -193,6 +209,7 @@ def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:
         "REQUEST_METHOD": verb,
         "PATH_INFO": path_of(event, origin.get("stage")),
         "wsgi.input": io.BytesIO(body),
+        "wsgi.multiprocess": True,
         "wsgi.run_once": True,
         "CONTENT_LENGTH": str(len(body)),
     }

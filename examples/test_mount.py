@@ -29,6 +29,7 @@ from testing.scripts import (
     begin,
     client,
     headers_of,
+    limits,
     mcp,
     needs_posix,
     parametrize,
@@ -39,12 +40,15 @@ from testing.scripts import (
     "how, version",
     [("cgi", "2025-06-18"), *itertools.product(["wsgi", "cloud"], ORDER)],
 )
-def test_a_client_uses_the_mounted_endpoint(how, version):
+def test_a_client_uses_the_mounted_endpoint(how, version, monkeypatch):
+    monkeypatch.setattr(mount.endpoint, "stateless", False)
     with mounted(how) as site:
         with client.connect(site.url, revision=version, timeout=PATIENCE) as found:
             said = found.call_tool("greet", {"name": "Ada"})
         assert said["content"][0]["text"] == "Hello, Ada!"
-        assert "mcp-session-id" not in site.asked[-1][1]
+        # only one process has sessions
+        has_session = how == "wsgi" and version in mcp.versions("legacy")
+        assert ("mcp-session-id" in site.asked[-1][1]) is has_session
 
 
 CLOUD_PING = {
@@ -108,22 +112,53 @@ def test_only_the_carrying_thread_touches_a_wsgi_request():
         begin(ctx.progress, 1).result(PATIENCE)
         gone.wait(PATIENCE)
 
-    call = modern("tools/call", name="helped")
-    call["params"]["_meta"]["progressToken"] = 0
-    body = mcp.encode(call)
-    environ = {
-        "HTTP_" + name.upper().replace("-", "_"): text
-        for name, text in headers_of(call).items()
-    }
-    environ.update(REQUEST_METHOD="POST", PATH_INFO="/mcp")
-    environ["CONTENT_LENGTH"], environ["wsgi.run_once"] = str(len(body)), False
-    environ["wsgi.input"] = mock.Mock(read=lambda size: use() and body[:size])
-    parts = iter(mount.application(environ, use))
+    parts = posted("helped", use)
     assert any(b"progress" in part for part in parts) and users == {
         threading.current_thread()
     }
     parts.close()
     assert gone.wait(PATIENCE)
+
+
+def posted(name: str, use: Any, application: Any = mount.application) -> Any:
+    """Call a tool under WSGI; `use` is called for the engine's two functions."""
+    call = modern("tools/call", name=name)
+    call["params"]["_meta"]["progressToken"] = 0
+    body = mcp.encode(call)
+    environ = {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": "/mcp",
+        "CONTENT_LENGTH": str(len(body)),
+        **{
+            "HTTP_" + name.upper().replace("-", "_"): text
+            for name, text in headers_of(call).items()
+        },
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        "wsgi.input": mock.Mock(read=lambda size: use() and body[:size]),
+    }
+    return iter(application(environ, use))
+
+
+def test_a_silent_call_becomes_a_stream_under_wsgi():
+    server, gate, heads = mcp.Server("s"), threading.Event(), []
+
+    @server.tool
+    def silent() -> str:
+        gate.wait(PATIENCE)
+        return "held"
+
+    def use(*head):
+        heads.extend(head)
+        return use
+
+    with limits(KEEP_ALIVE_SECONDS=0, CHECK_SECONDS=0.001):
+        parts = posted("silent", use, mount.wsgi(mcp.Endpoint(server)))
+        # the head has no body of its own
+        assert [next(parts), next(parts)] == [b"", b": \n\n"]
+        gate.set()
+        assert b"held" in b"".join(parts)
+    assert "200 OK" in heads and "text/event-stream" in str(heads)
 
 
 @needs_posix

@@ -73,7 +73,7 @@ def demo(port: int, token: str, **wishes: str) -> None:
     """Be a modern client: send one request, print the answer."""
     from mcp_client import fetch
 
-    meta = {mcp_ref.META_VERSION: "2026-07-28", mcp_ref.META_CAPABILITIES: {}, **wishes}
+    meta = mcp_ref.meta_for("2026-07-28", wishes)
     message = {
         "jsonrpc": "2.0",
         "id": 1,

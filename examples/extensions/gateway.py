@@ -733,7 +733,7 @@ class Connection:
         ctx, peer = call.ctx, call.client()
         if ctx:
             ctx.notify(message["method"], told)
-        elif peer and peer.session and peer.session.hears(message["method"]):
+        elif peer and peer.session:
             peer.session.tell(message["method"], told)
 
     def _log(self, params: Message, tags: list[Any]) -> None:

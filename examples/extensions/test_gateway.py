@@ -828,7 +828,9 @@ def test_a_change_of_what_is_no_uri_is_passed_over(monkeypatch):
     with in_front_of(server) as (front, _), front.listen(["up+x://a"], heard.put):
         for uri in ("x://a/" + "a" * mcp.MAX_URI_LENGTH, "x://a"):
             for listener in list(server.listeners):
-                listener.tell("notifications/resources/updated", {"uri": uri})
+                listener.tell(
+                    "notifications/resources/updated", {"uri": uri}, *listener.uris
+                )
         assert heard.get(timeout=PATIENCE) == "up+x://a"
 
 
@@ -1664,6 +1666,171 @@ def test_over_http_a_question_and_a_log_reach_their_client(version):
             assert result["content"][0]["text"] == name
             assert {*who.logs} == {name}
             assert who.asked == [f'The server "up" asks: {name}?']
+
+
+class Silent(client.Transport):
+    """[legacy] An upstream in this process, which answers no call."""
+
+    def __init__(self):
+        self.calls, self.answers = [], queue.SimpleQueue()
+        self.on_call = lambda: None
+
+    def start(self):
+        self.up = True
+
+    def stop(self):
+        self.up = False
+
+    def out(self, **message):
+        self.client.receive(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def send(self, message, request):
+        method, ident = message.get("method"), message.get("id")
+        if not request.response:
+            request.settle({})
+        if method == "tools/call":
+            self.calls.append(ident)
+            self.on_call()
+        elif method == "initialize":
+            declared = {"tools": {}, "logging": {}}
+            info = {"name": "silent", "version": "1"}
+            result = {"protocolVersion": NEWEST_LEGACY, "serverInfo": info}
+            self.out(id=ident, result={**result, "capabilities": declared})
+        elif method == "tools/list":
+            tool = {"name": "wait", "inputSchema": {"type": "object"}}
+            self.out(id=ident, result={"tools": [tool]})
+        elif method == "server/discover":
+            self.out(id=ident, error={"code": -32601, "message": "no"})
+        elif method is None:
+            self.answers.put(message)
+        elif ident is not None:
+            self.out(id=ident, result={})
+
+    def answer(self):
+        """Answer the calls."""
+        for ident in self.calls:
+            self.out(id=ident, result={"content": []})
+
+    def ask(self):
+        """Ask, as a call that was given up does; return the answer."""
+        level = {"level": "error", "data": "a log"}
+        self.out(method="notifications/message", params=level)
+        form = {"type": "object", "properties": {"pin": {"type": "string"}}}
+        params = {"message": "Whose?", "requestedSchema": form}
+        self.out(id="q", method="elicitation/create", params=params)
+        return self.answers.get(timeout=PATIENCE)
+
+
+class Front:
+    """A user before a profile in this process; `came` has what is sent to them."""
+
+    def __init__(self, profile, name):
+        self.profile, self.name, self.came = profile, name, []
+        self.peer = mcp.Peer(self.came.append)
+        info = {"name": name, "version": "1"}
+        params = {"protocolVersion": NEWEST_LEGACY, "clientInfo": info}
+        params["capabilities"] = {"elicitation": {}}
+        self.send("initialize", params, 0)
+        self.send("notifications/initialized", {})
+
+    def send(self, method, params, *ids):
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        message.update({"id": ident for ident in ids})
+        took = {"peer": self.peer, "principal": self.name}
+        self.profile.handle(message, self.came.append, **took)
+
+    def call(self):
+        self.send("tools/call", {"name": "up__wait"}, 1)
+
+    def cancel(self):
+        self.send("notifications/cancelled", {"requestId": 1})
+
+    @property
+    def was_asked(self):
+        wanted = ("elicitation/create", "notifications/message")
+        return [one for one in self.came if one.get("method") in wanted]
+
+
+class Lines:
+    """Runs `act` before line `at` that this thread executes in the gateway and its
+    client, from start() on. `count`: the lines so far."""
+
+    files = {gw.__file__, client.__file__}
+
+    def __init__(self, at, act):
+        self.at, self.act, self.count, self.runs = at, act, 0, False
+
+    def start(self):
+        self.runs = True
+
+    def trace(self, frame, event, argument):
+        if frame.f_code.co_filename not in self.files:
+            return None
+        if event == "line" and self.runs:
+            self.count += 1
+            if self.count == self.at:
+                self.act()
+        return self.trace
+
+
+def play_giving_up(at, who_comes):
+    """Let ann give up a call, and her tool ask before line `at` of what follows, while
+    bob's call runs (which then begins, if `who_comes`); return whether there is one."""
+    made = []
+
+    def transport(connection):
+        made.append(Silent())
+        return made[-1]
+
+    upstream = gw.Upstream("up", {"command": ["none"]})
+    upstream.transport = transport
+    profile = gw.Profile("all", [(upstream, ["*"])])
+    upstream.keeper.start()
+    assert upstream.tried.wait(PATIENCE)
+    ann, bob = Front(profile, "ann"), Front(profile, "bob")
+    running, told = [], []
+
+    def begin_bob():
+        before = sum(len(one.calls) for one in made)
+        running.append(begin(bob.call))
+        wait_until(lambda: sum(len(one.calls) for one in made) > before)
+
+    def act():
+        if not upstream.lock.locked():  # nobody else comes there
+            if who_comes:
+                begin_bob()
+            told.append(made[0].ask())
+
+    def given_up():
+        made[0].on_call = lambda: None
+        ann.cancel()
+        lines.start()
+
+    if not who_comes:
+        begin_bob()
+    lines, before = Lines(at, act), sys.gettrace()
+    made[0].on_call = given_up
+    sys.settrace(lines.trace)
+    try:
+        ann.call()
+    finally:
+        sys.settrace(before)
+        for one in made:
+            one.answer()
+        for one in running:
+            one.result(PATIENCE)
+        gw.close_all([upstream])
+    assert not bob.was_asked, f"before line {at}"
+    assert all("error" in one for one in told)
+    return lines.count >= at
+
+
+@parametrize("who_comes", ["", "bob"])
+def test_at_no_moment_of_giving_up_a_call_is_another_user_asked(who_comes):
+    for at in itertools.count(1):
+        if not play_giving_up(at, who_comes):
+            break
+    assert at > 20
 
 
 @needs_posix

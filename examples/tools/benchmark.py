@@ -31,6 +31,11 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from mcp_ref import meta_for, versions
+
+NEWEST = versions("modern")[0]
+META = meta_for(NEWEST)
 ANSWER = """
 import json, sys
 def answer(message):
@@ -104,19 +109,13 @@ def call(number: int, tool: str = "echo", **meta: Any) -> bytes:
 
 def post(number: int) -> bytes:
     """Return call `number` as a POST."""
-    body = call(
-        number,
-        _meta={
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        },
-    )
+    body = call(number, _meta=META)
     return (
         b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream"
         b"\r\nAccept-Encoding: gzip, deflate\r\nConnection: keep-alive\r\nUser-Agent: bench/1"
-        b"\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method:"
+        b"\r\nContent-Type: application/json\r\nMCP-Protocol-Version: %s\r\nMcp-Method:"
         b" tools/call\r\nMcp-Name: echo\r\nContent-Length: %d\r\n\r\n%s"
-        % (len(body), body)
+        % (NEWEST.encode(), len(body), body)
     )
 
 

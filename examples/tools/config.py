@@ -31,8 +31,8 @@ paths are absolute, that of the Python which runs this, too.
 
 --write shows the difference first, asks (--yes: does not), and keeps the old file
 beside the new one. HOST is claude, claude-desktop, cursor, windsurf, vscode, copilot,
-gemini, codex, zed, crush or amp; with --project, the file of this folder. A file with
-comments is not written, because they would be lost. It needs host_files.py.
+gemini, codex, zed, crush, amp or opencode; with --project, the file of this folder. A
+file with comments is not written, because they would be lost. It needs host_files.py.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Host(NamedTuple):
     url: str  # the member; "" if it takes none
     more: Entry  # further members of an entry with a URL
     local: Entry = {}  # ... and of one with a command
+    is_joined: bool = False  # `command` is a list, which has the arguments, too
 
 
 # To add a host: a row here, and its files in host_files.py.
@@ -93,6 +94,10 @@ HOSTS = {
     "zed": Host("Zed", "context_servers", "url", {}, {"source": "custom"}),
     "crush": Host("Crush", "mcp", "url", {"type": "http"}, {"type": "stdio"}),
     "amp": Host("Amp", "amp.mcpServers", "url", {}),
+    # Version 2 also reads what version 1 does (packages/core/src/config/normalize.ts).
+    "opencode": Host(
+        "opencode", "mcp", "url", {"type": "remote"}, {"type": "local"}, is_joined=True
+    ),
     "codex": Host("Codex", "mcp_servers", "url", {}),
 }
 
@@ -148,6 +153,8 @@ def name_of(target: str) -> str:
 
 def entry_for(host: Host, target: str, command: Entry) -> Entry:
     """Return a server as a host wants it."""
+    if command and host.is_joined:
+        return {**host.local, "command": [command["command"], *command["args"]]}
     if command:
         return {**host.local, **command}
     if host.url:

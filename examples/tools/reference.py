@@ -15,14 +15,13 @@ its HTTP status, and a column for each revision.
 from __future__ import annotations
 
 import ast
-import builtins
 import importlib
 import re
 import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 import mcp_ref
@@ -148,8 +147,9 @@ def span(since: str, until: str, deprecated: str = "") -> str:
 def table(head: str, rows: Iterable[Iterable[str]]) -> str:
     """Return a table of Markdown."""
     columns = head.split(", ")
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+    lines = [f"| {' | '.join(row)} |" for row in (columns, *rows)]
+    lines.insert(1, "|---" * len(columns) + "|")
+    return "\n".join(lines)
 
 
 def code(words: str) -> str:
@@ -333,21 +333,32 @@ def listing() -> str:
 
 API = ROOT / "examples" / "api.md"
 MARK = "## The names of mcp_ref.py\n"  # here the generated half begins
+HEAD = """This half is made from the docstrings by `python3 examples/tools/reference.py --api
+--write`. Without another word, a name exists since 1.0. Words such as `server/tools §Tool`
+name a page of the specification and its heading. A `Message` is a `dict`; `Func`, `Hook`,
+`Send` and `F` are functions (a `Hook` may be None). `[legacy]` and `[deprecated]` mark parts
+of [older revisions](course/lessons/README.md#how-a-conversation-opens).""".replace(
+    "\n", " "
+)
 
 # The groups of names, in the order of the page. A name that is in no group comes last.
 GROUPS = {
     "mcp_ref": (
-        ("Make a server", "Server keywords schema_of Schema serve_stdio"),
+        ("Make a server", "Server"),
         ("In a handler", "Context"),
         ("Questions", "elicitation sampling roots"),
         ("Content and results", "text image audio embedded link Result"),
         ("Errors", "ToolError NotFound RpcError AskError ClientLacks HttpError"),
-        ("HTTP", "bearer serve_http http_server Endpoint Exchange event"),
+        ("Schemas", "keywords schema_of Schema"),
+        (
+            "Run a server",
+            "serve_stdio serve_http http_server bearer event Endpoint Exchange",
+        ),
         (
             "Messages and transports",
-            "Peer Pipe decode encode kind_of is_id mirror unmirror log printable",
+            "decode encode kind_of is_id mirror unmirror log printable Peer Pipe",
         ),
-        ("Tables of the protocol", "versions rules meta_for"),
+        ("Tables of the protocol", "versions meta_for rules"),
     ),
     "mcp_client": (
         ("Connect and call", "connect Client"),
@@ -359,9 +370,9 @@ GROUPS = {
 }
 # The version that brought a name or a parameter, if it is newer than 1.0.
 SINCE = {
-    "2.0": """CHECK_SECONDS COMMENT MAX_BATCH_BYTES MAX_ERRORS MAX_SENDING_BYTES
-        ON_CANCEL_SECONDS DIFFERENCES Endpoint.begin_checks
-        Exchange.comment LISTS META Peer.check_questions Peer.disconnect Peer.register
+    "2.0": """CHECK_SECONDS MAX_BATCH_BYTES MAX_ERRORS MAX_SENDING_BYTES
+        ON_CANCEL_SECONDS DIFFERENCES FILE_SECONDS MAX_IDLE_SECONDS Endpoint.begin_checks
+        Exchange.ready LISTS META Peer.check_questions Peer.disconnect Peer.register
         Pipe STALL_SECONDS Schema.errors Server(show_errors=)
         Server.capabilities(tells=) Server.run(http=) meta_for COURTESY_SECONDS
         Client(sse=) HttpTransport(sse=) MAX_RETRIES merge_headers""",
@@ -374,9 +385,11 @@ SINCE = {
 NOTES = {
     "Server.tool": "`input_schema`, `output_schema`: [by hand](#schemas-by-hand).",
     "Server.prompt": "`members`: icons, _meta.",
-    "Server.resource": "`annotations`: audience, priority, lastModified. `members`: "
-    "size, icons, _meta.",
-    "Server.completion": "`reference`: the name of the prompt, or the URI of the template.",
+    "Server": "`run` gets functions, and has a thread of yours call them: "
+    "[Which thread runs a handler?](guide.md#which-thread-runs-a-handler)",
+    "Server.resource": "`annotations`: audience, priority, lastModified.",
+    "Server.completion": "`reference`: the name of the prompt, or the URI of the template. "
+    "[An example](guide.md#how-do-i-complete-an-argument)",
     "Server.call_handler": "`entry` is the registered function, with its `name` and "
     "`definition`; `ctx.method` tells a tool (`tools/call`) from a resource or prompt.",
     "Server.handle": "`principal`: who has sent it, for `ctx.principal`.",
@@ -387,47 +400,20 @@ NOTES = {
     "elicitation": "`schema`: the form as a JSON Schema, in place of `fields`.",
     "sampling": "`messages`: a text, a message, or a list of messages. `options`: "
     "systemPrompt, temperature, tools, ...",
-    "image": "`data` is encoded for you. `members`: annotations, _meta.",
+    "image": "`data` is encoded for you.",
     "bearer": "`metadata_url` goes into the header WWW-Authenticate of a 401 (RFC 9728).",
     "event": "`ident`: the id of the event; `fields`: other fields, such as `retry`.",
     "serve_http": "`endpoint` takes the place of `options`.",
     "Endpoint": "`path`: where it is.",
+    "Peer.cancel_all": "Cancel all requests that run.",
     "fetch": "`verb`: GET, POST, ...",
     "url_warnings": "`server_url`: that of the server which has sent `url`.",
-    "Client.call_tool": "`options`, here and below: those of request().",
+    "Client.request": "The `options` of other methods are these, too.",
     "Client.complete": "`reference`: the name of the prompt, or the URI of the template.",
     "StdioTransport": "`command`: the program and its arguments; `cwd`: its folder.",
     "Request": "`longest`: seconds, beyond which progress does not extend the `timeout`.",
 }
 EXAMPLES = {
-    "Server.tool": """
-        from mcp_ref import Server
-        server = Server("shop")
-
-        @server.tool(title="Price", annotations={"readOnlyHint": True})
-        def price(name: str) -> float:
-            '''Tell the price of an article.'''
-            return 1.5
-
-        assert server.call("price", name="tea")["structuredContent"] == {"result": 1.5}
-    """,
-    "Server.completion": """
-        from mcp_client import connect
-        from mcp_ref import Server
-        server = Server("shop")
-
-        @server.prompt
-        def praise(name: str, kind: str = "") -> str:
-            return f"Praise {name}."
-
-        @server.completion("praise", "name")    # of a template: its URI, such as "shop://{name}"
-        def names(start: str, others: dict) -> list[str]:
-            found = ["tea", "tee shirt", "tin"]
-            return [name for name in found if name.startswith(start)]
-
-        with connect(server) as client:
-            assert client.complete("praise", "name", "te") == ["tea", "tee shirt"]
-    """,
     "Server.method": """
         from mcp_client import connect
         from mcp_ref import Server
@@ -453,39 +439,6 @@ EXAMPLES = {
         with connect(server, elicit=lambda params: {"size": "L"}, roots="/tmp") as client:
             assert client.call_tool("pack")["content"][0]["text"] == "L"
     """,
-    "Schema": """
-        from mcp_ref import Schema
-        schema = Schema({"type": "object", "properties": {"price": {"minimum": 0}}})
-        assert schema.flaw({"price": 1}) is None
-        assert "/price" in str(schema.flaw({"price": -1}))
-    """,
-    "bearer": """
-        from mcp_ref import Endpoint, Server, bearer
-        endpoint = Endpoint(Server("shop"), authorize=bearer({"s3cret": "ann"}))
-        assert endpoint.authorize({"authorization": "Bearer s3cret"}) == "ann"
-    """,
-    "http_server": """
-        import threading
-        from mcp_client import connect
-        from mcp_ref import Endpoint, Server, http_server
-        httpd = http_server(Endpoint(Server("shop")), port=0)
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        with connect(f"http://127.0.0.1:{httpd.server_port}/mcp") as client:
-            client.ping()
-        httpd.close()
-    """,
-    "rules": """
-        from mcp_ref import rules, versions
-        oldest = rules(versions()[-1])
-        assert "tools/call" in oldest.methods and "server/discover" not in oldest.methods
-    """,
-    "connect": """
-        import sys
-        from mcp_client import connect
-        with connect([sys.executable, "-m", "mcp_ref"]) as client:
-            result = client.call_tool("echo", {"text": "hello"}, timeout=60)
-        assert result["content"][0]["text"] == "hello"
-    """,
     "Client.listen": """
         from mcp_client import connect
         from mcp_ref import Server
@@ -503,6 +456,27 @@ CALLS = {
     "keywords": "keywords(**members)",
     "Result": "Result(members: dict)",
     "Transport": "Transport()",
+}
+# Limits that the comments on them do not explain alone.
+LIMITS = {
+    "CLOSE_STEP_SECONDS": "until a server exits, after its stdin was closed, and again after "
+    "SIGTERM",
+    "IDLE_SECONDS": "how long an idle connection is kept: many servers close it after 5 s",
+    "MAX_IDLE_SECONDS": "how long a connection is kept between two requests",
+    "MAX_CHANGE": "characters of a change; a longer one is kept if no other waits",
+    "MAX_COMPLETIONS": "values of a completion",
+    "MAX_CONNECTIONS": "HTTP connections, if there are descriptors (`LimitNOFILE=`: 32 more); "
+    "further ones get 503",
+    "MAX_LINE_TEXT": "characters of each of these lines",
+    "MAX_LIST_BYTES": "of all pages of a list together",
+    "MAX_NAME_LENGTH": "characters of a client's name, title and version",
+    "MAX_PAGES": "pages of a list",
+    "MAX_QUESTIONS": "questions in one result, or open at a time in a session",
+    "MAX_STUCK_PAGES": "pages in a row without a new item",
+    "MAX_UNREAD": "changes that a subscription keeps for its reader",
+    "PROBE_SECONDS": "until a server on stdio answers; a silent one counts as legacy",
+    "RETRY_SECONDS": "before a stream is opened again, or a request repeated, unless the "
+    "server names a time",
 }
 # What the tables of the module have: their rows are named tuples.
 TABLES = {
@@ -586,7 +560,7 @@ class Source:
         if given.kwarg:
             parts.append("**" + self.parameter(given.kwarg, None))
         returns = ""
-        if node.returns and not of_class:
+        if not of_class and self.segment(node.returns) not in ("None", "Any"):
             returns = " -> " + self.segment(node.returns)
         short = f"{name}({', '.join(parts)}){returns}"
         if len(short) <= 100:
@@ -604,10 +578,11 @@ class Source:
     def parameter(self, node: ast.arg, default: Any) -> str:
         """Return a parameter with its hint and default."""
         shown = node.arg
-        if node.annotation:
-            shown += ": " + self.segment(node.annotation)
+        hint = self.segment(node.annotation) if node.annotation else "Any"
+        if hint != "Any":
+            shown += ": " + hint
         if default is not None:
-            shown += (" = " if node.annotation else "=") + self.segment(default)
+            shown += ("=" if hint == "Any" else " = ") + self.segment(default)
         return shown
 
     def comment(self, name: str) -> str:
@@ -625,7 +600,8 @@ def told(docstring: str | None) -> str:
     """Return the part of a docstring that is for users, as Markdown.
 
     It ends where a table of states begins, or where it says that the rest is for
-    readers of the file. A table of fields becomes a list.
+    readers of the file. Paragraphs about private names are left out. A table of fields
+    becomes a list.
     """
     shown = []
     for paragraph in (docstring or "").split("\n\n"):
@@ -633,6 +609,10 @@ def told(docstring: str | None) -> str:
             break
         if re.match(r" +state  ", paragraph):
             break
+        if re.search(
+            r"(?<![\w.])_(?!meta\b)[a-z]", re.sub("(?m)^ {4}.*", "", paragraph)
+        ):
+            continue
         if re.match(" {4}", paragraph):
             shown.append(fields(paragraph))
         else:
@@ -669,89 +649,137 @@ def newer(name: str) -> str:
     return " ".join(words)
 
 
-def described(name: str, depth: str, doc: str, call: str) -> str:
-    """Return the part of the page about one name."""
+class Part(NamedTuple):
+    """What the page says about one name."""
+
+    name: str
+    call: str
+    paragraphs: list[str]
+    example: str = ""
+
+    def is_short(self) -> bool:
+        """Tell whether an item of a list is enough."""
+        return "\n" not in self.call and not self.example
+
+    def item(self) -> str:
+        """Return the item of a list."""
+        return f"- **`{self.call}`**: {' '.join(self.paragraphs)}"
+
+    def section(self, depth: str) -> str:
+        """Return a part of the page with a heading."""
+        parts = [f"{depth} {self.name}", f"```py\n{self.call}\n```", *self.paragraphs]
+        if self.example:
+            parts.append(f"```python\n{self.example}\n```")
+        return "\n\n".join(parts)
+
+
+def part_of(name: str, doc: str, call: str) -> Part:
+    """Make the part about one name."""
     example = textwrap.dedent(EXAMPLES.get(name, "")).strip()
-    parts = [
-        f"{depth} {name}",
-        f"```py\n{call}\n```",
-        doc,
-        NOTES.get(name, ""),
-        newer(name),
-        f"```python\n{example}\n```" if example else "",
-    ]
-    return "\n\n".join(filter(None, parts))
+    words = [*doc.split("\n\n"), NOTES.get(name, ""), newer(name)]
+    return Part(name, call, [one for one in words if one], example)
 
 
-def entry(source: Source, name: str) -> str:
-    """Return the part of the page about a function, or a class and its methods."""
-    node = source.find(name)
-    doc = told(ast.get_docstring(node))
-    if isinstance(node, ast.FunctionDef):
-        call = source.signature(name, node)
-        return described(name, "####", doc, call)
-    if node.name != name and node.name in source.module.__all__:
-        doc = f"Another name for [{node.name}](#{node.name.lower()})."
-        return described(name, "####", doc, f"{name}(...)")
-    members = source.members(node)
-    bases = [source.segment(one) for one in node.bases]
-    public = [
-        one for one in bases if one in source.module.__all__ or one in dir(builtins)
-    ]
-    if public:
-        doc = f"{doc}\n\nA subclass of `{'`, `'.join(public)}`."
-    call = source.signature(name, members.get("__init__"), of_class=True)
-    parts = [described(name, "####", doc, call)]
-    for key, one in members.items():
+def listed(parts: list[Part]) -> list[str]:
+    """Return a list of parts, if there are any."""
+    return ["\n".join(one.item() for one in parts)] if parts else []
+
+
+def methods_of(source: Source, name: str, node: Any) -> list[str]:
+    """Return the parts of the page about the public methods of a class."""
+    parts, inherited = [], []
+    for key, one in source.members(node).items():
         if key[0] != "_":
             label = f"{name}.{key}"
-            text = told(getattr(one, "told", None) or ast.get_docstring(one))
-            text = text or f"[{bases[0]}](#{bases[0].lower()}) says what it does."
             call = source.signature(label, one)
-            parts.append(described(label, "#####", text, call))
-    return "\n\n".join(parts)
+            text = told(getattr(one, "told", None) or ast.get_docstring(one))
+            if text or label in NOTES or not node.bases:
+                parts.append(part_of(label, text, call))
+            else:
+                inherited.append(f"**`{call}`**")
+    long = [one for one in parts if not one.is_short()]
+    short = listed([one for one in parts if one.is_short()])
+    if inherited:
+        base = source.segment(node.bases[0])
+        short.append(f"- {', '.join(inherited)}: as in [{base}](#{base.lower()}).")
+    if long and short:
+        short.insert(0, f"##### Other members of {name}\n")
+    return [*(one.section("#####") for one in long), "\n".join(short)]
 
 
-def value_of(value: Any) -> str:
-    """Return a number as people write it; anything else as Python does."""
-    if isinstance(value, int) and value >= 2**20 and value % 2**20 == 0:
-        return f"{value >> 20} MiB"
-    if isinstance(value, int) and value >= 2**14 and value % 2**10 == 0:
+def group(source: Source, names: list[str]) -> list[str]:
+    """Return the parts about functions and classes; the short ones come first."""
+    items, sections = [], []
+    for name in names:
+        node = source.find(name)
+        doc = told(ast.get_docstring(node))
+        methods: list[str] = []
+        if isinstance(node, ast.FunctionDef):
+            call = source.signature(name, node)
+        elif node.name != name and node.name in source.module.__all__:
+            call = f"{name}(...)"
+            doc = f"Another name for [{node.name}](#{node.name.lower()})."
+        else:
+            made = source.members(node).get("__init__")
+            call = source.signature(name, made, of_class=True)
+            methods = methods_of(source, name, node)
+            bases = [source.segment(one) for one in node.bases]
+            known = source.module.__all__ + ["ConnectionError"]
+            public = [f"`{one}`" for one in bases if one in known]
+            doc += "".join(f" A subclass of {one}." for one in public)
+        part = part_of(name, doc, call)
+        if part.is_short() and not any(methods):
+            items.append(part)
+        else:
+            sections += [part.section("####"), *methods]
+    return [*listed(items), *filter(None, sections)]
+
+
+def value_of(name: str, value: Any) -> str:
+    """Return the value of a limit, with its unit."""
+    if name.endswith("_SECONDS"):
+        return f"{value:g} s"
+    if name.endswith("_MS"):
+        return f"{value} ms"
+    if name.endswith("_BYTES"):
+        if value % 2**20 == 0:
+            return f"{value >> 20} MiB"
         return f"{value >> 10} KiB"
-    return f"`{value!r}`"
+    return f"{value:,}"
 
 
 def constants(source: Source) -> str:
-    """Return the tables of constants: limits, and names of the protocol."""
+    """Return the limits, and names of the protocol."""
     rows, tables, names = [], [], []
+    is_module = source.module is mcp_ref
     for name in source.module.__all__:
         value = getattr(source.module, name)
         if not name.isupper():
             continue
-        if name in TABLES or isinstance(value, dict):
+        if name in TABLES:
             row = next(iter(value.values()), "") if isinstance(value, dict) else ""
             columns = code(" ".join(getattr(row, "_fields", [])))
-            tables.append((f"`{name}`", TABLES.get(name, ""), columns))
-        elif isinstance(value, (str, bytes)) or (isinstance(value, int) and value < 0):
-            known: Any = mcp_ref.ERRORS.get(value)
+            has = f"; each row has {columns}" if row else ""
+            tables.append(f"- **`{name}`**: {TABLES[name]}{has}")
+        elif isinstance(value, (str, bytes)) or value < 0:
             shown = value if isinstance(value, str) else repr(value)
-            names.append((f"`{name}`", f"`{shown}`", known.sent if known else ""))
+            names.append(f"- **`{name}`**: `{shown}`")
         else:
-            rows.append((f"`{name}`", value_of(value), source.comment(name)))
-    rows.sort()
+            words = LIMITS.get(name) or source.comment(name)
+            rows.append((f"`{name}`", value_of(name, value), words))
     parts = [
         "### Limits",
-        f"Change one before the first call: `{source.module.__name__}.NAME = value`. The "
-        "text says what the number counts: seconds for `..._SECONDS`, milliseconds for "
-        "`..._MS`, bytes for `..._BYTES`.",
-        table("name, default, limits", rows),
+        f"Change one before the first call: `{source.module.__name__}.NAME = value`. "
+        + ("[operate.md](operate.md#limits) tells how they work together." * is_module),
+        table("name, default, limits", sorted(rows)),
     ]
     if tables:
         parts += [
             "### Tables",
-            table("name, contents, each row has", tables),
+            "\n".join(tables),
             "### Names and codes",
-            table("name, value, sent when", names),
+            "[One page](course/reference.md) says when each error and key is sent.",
+            "\n".join(names),
         ]
     return "\n\n".join(parts)
 
@@ -769,14 +797,10 @@ def api() -> str:
             groups.append(("More", rest))
         parts.append(f"## The names of {path.name}")
         if path == MODULE:
-            parts.append(
-                "This half is made from the docstrings by `python3 "
-                "examples/tools/reference.py --api --write`. Without another "
-                "word, a name exists since 1.0."
-            )
+            parts.append(HEAD)
         for title, names in groups:
             parts.append(f"### {title}")
-            parts += [entry(source, one) for one in names.split() if one in exported]
+            parts += group(source, [one for one in names.split() if one in exported])
         parts.append(constants(source))
     return "\n\n".join(parts) + "\n"
 

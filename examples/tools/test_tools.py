@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import socket
 import stat
 import subprocess
@@ -103,6 +104,7 @@ def test_a_url_is_written_as_each_host_wants_it():
     assert found["Zed"] == {"context_servers": {name: {"url": URL}}}
     assert found["Crush"] == {"mcp": {name: {"type": "http", "url": URL}}}
     assert found["Amp"] == {"amp.mcpServers": {name: {"url": URL}}}
+    assert found["opencode"] == {"mcp": {name: {"type": "remote", "url": URL}}}
     bridge = found["Claude Desktop"]["mcpServers"][name]
     assert bridge["args"][-1] == URL and "mcp-remote" in out
     assert found["Codex"].split() == [f"[mcp_servers.{name}]", "url", "=", f'"{URL}"']
@@ -136,6 +138,8 @@ def test_each_hosts_file_is_named_on_each_system():
     assert found["VS Code"]["servers"]["hello"]["type"] == "stdio"
     assert found["Crush"]["mcp"]["hello"]["type"] == "stdio"
     assert found["Zed"]["context_servers"]["hello"]["source"] == "custom"
+    words = [sys.executable, HELLO]
+    assert found["opencode"]["mcp"]["hello"] == {"type": "local", "command": words}
     assert found["Copilot CLI"]["mcpServers"]["hello"]["tools"] == ["*"]
 
 
@@ -261,6 +265,37 @@ def test_what_a_host_has_written_meanwhile_is_left(tmp_path):
     with pytest.raises(SystemExit, match="changed"):
         config.replace(path, "older", "ours")
     assert [one.read_text() for one in tmp_path.iterdir()] == ["newer"]
+
+
+@parametrize("host", config.HOSTS)
+def test_what_is_written_for_a_host_is_read_again(home, tmp_path, host):
+    if host == "codex" and sys.version_info < (3, 11):
+        pytest.skip("to write TOML, Python 3.11 is needed")
+    assert write(home, host, "--yes", HELLO, "here")[0] == 0
+    assert write(home, host, "--yes", URL, "far")[0] == 0
+    folder = tmp_path / "project"
+    found = {
+        entry.name: entry
+        for place in config.host_files.places(folder, home)
+        if place.path.is_file()
+        for entry in config.host_files.read(place.path, pytest.fail, place.host)
+    }
+    assert found.keys() == {"here", "far"}
+    assert found["here"].host == host
+    assert found["here"].command == [sys.executable, HELLO]
+    assert URL in (found["far"].url, *found["far"].command)
+
+
+def test_an_entry_stands_beside_the_table_of_opencode_2(home, tmp_path):
+    path = tmp_path / ".config" / "opencode" / "opencode.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        '{"mcp": {"timeout": {"catalog": 1}, "servers": {"a": {"type": "remote",'
+        ' "url": "https://x/mcp"}}}}'
+    )
+    assert write(home, "opencode", "--yes", HELLO, "b")[0] == 0
+    entries = config.host_files.read(path, pytest.fail)
+    assert [entry.name for entry in entries] == ["a", "b"]
 
 
 @needs_posix
@@ -1055,60 +1090,137 @@ SCENES = """
 """
 
 
+# By scene and step: the calls that must have come before the next step begins, because
+# what follows depends on them.
+ENDS = [
+    {
+        "tools/call wait_for": {"mcp-deputy Pipe._read"},
+        "notifications/cancelled": {"mcp-reader Pipe._empty_queue"},
+    },
+    {
+        "The client hangs up": {
+            "mcp-check Context._cancel",
+            "connection 1 Answer.finish",
+        },
+    },
+    {
+        "The client hangs up": {"mcp-check Outbox.detach"},
+        "GET /mcp": {"connection 3 Outbox.wait"},
+        "SIGTERM": {"MainThread Endpoint.close"},
+        "POST /mcp a response": {
+            "connection 2 SocketExchange.end",
+            "MainThread HttpSession.close",
+        },
+    },
+]
+
+
+def calls_in(events, source):
+    """Return the calls of the module's functions: the thread, and the name. A second
+    deputy goes on where the first one was, so it has the same name."""
+    calls = []
+    for event in events:
+        if event[0] == "call" and event[2] == 0:
+            if function := source.function(*event[3:5]):
+                on = re.sub(r"^(mcp-\S+) \d+$", r"\1", event[5])
+                calls.append(f"{on} {function.name}")
+    return calls
+
+
+def walk_with(ends):
+    """Return a class of walks whose steps wait for calls, however long these take."""
+
+    class PatientWalk(walk.Walk):
+        def settle(self, least):
+            wanted, end = ends.get(self.now[0]), time.monotonic() + PATIENCE
+            if not wanted:
+                return
+            source = walk.Source(self.module)
+            while not wanted.issubset(calls_in(self.rest, source)):
+                events = self.ask("take")
+                if events is None:
+                    return
+                assert time.monotonic() < end, f"{self.now[0]}: {wanted}, {self.rest}"
+                self.rest += events
+                time.sleep(0.01)
+
+    return PatientWalk
+
+
 @needs_posix
 @parametrize("number", [0, 1, 2], ids=["slow", "cancelled", "asked"])
-def test_a_scene_of_threads_is_as_it_is_told(number):
+def test_a_scene_of_threads_is_as_it_is_told(number, monkeypatch):
     told = (TOOLS.parents[1] / ".github" / "CONTRIBUTING.md").read_text("utf-8")
     scene = told.split("\n## Three scenes\n")[1].split("\n**")[1 + number]
     rows = re.findall(r"(?m)^\| `([\w -]+)` \| (.*?) \|", scene)
     wanted = [(on, name) for on, names in rows for name in re.findall("`(.*?)`", names)]
     assert len(wanted) > 12
     steps = walk.replay.read("\n## A slow handler\n" + SCENES)[number]
+    monkeypatch.setattr(walk, "Walk", walk_with(ENDS[number]))
     played = walk.play(str(walk.replay.SERVER), steps, values=False)
     source = walk.Source(played.module)
-    ran = []
-    for step in played.steps:
-        for event in step.events:
-            if event[0] == "call" and event[2] == 0:
-                function = source.function(*event[3:5])
-                ran += [(event[5], function.name)] if function else []
+    ran = [call for step in played.steps for call in calls_in(step.events, source)]
     # The rows of a thread come in their order; a row begins after the one before it.
     ends: dict[str, int] = {}
     for on, name in wanted:
         after = ends.get(on, -1) + 1
-        assert (on, name) in ran[after:], (
-            f"{on} does not run {name}() then: {ran[after:]}"
-        )
-        ends[on] = ran.index((on, name), after)
+        assert f"{on} {name}" in ran[after:], f"not then: {on} {name}: {ran[after:]}"
+        ends[on] = ran.index(f"{on} {name}", after)
 
 
 # ======== Which tests run a line
+
+WHICH = str(TOOLS.parents[1] / ".ci" / "which")
+CLIENT = COURSE.parent / "mcp_client.py"
 
 
 def which(tmp_path, place, text, lines):
     """Ask .ci/which, with a record in which the client had this text."""
     folder = tmp_path / "mcp_ref"
     folder.mkdir()
-    names = {"": 0, "a test": 1, "a vector": 2}
-    file = {"text": text, "lines": lines}
-    kept = {"names": names, "examples/mcp_client.py": file}
+    files = {name: {"text": "", "lines": {}} for name in ("mcp_ref.py", CLI)}
+    kept = {"names": ["a test", "vector 1"], "all": ["a test", "another"], **files}
+    kept["examples/mcp_client.py"] = {"text": text, "lines": lines}
+    kept["recorded"] = ["a test"]
     (folder / "which.json").write_text(json.dumps(kept), "utf-8")
-    path = str(TOOLS.parents[1] / ".ci" / "which")
-    return tool(path, place, XDG_CACHE_HOME=str(tmp_path))
+    return tool(WHICH, place, XDG_CACHE_HOME=str(tmp_path))
+
+
+CLI = "examples/mcp_cli.py"
 
 
 def test_which_tests_run_a_line_that_has_moved(tmp_path):
-    path = COURSE.parent / "mcp_client.py"
-    text = path.read_text("utf-8")
+    text = CLIENT.read_text("utf-8")
     number = text[: text.index("\nclass Client")].count("\n") + 2
-    lines = {str(number + 2): [1, 2], "1": [1], "2": [2]}
-    place = f"{path}:{number}"
+    lines = {str(number + 2): [0, 1], "1": [0], "2": [1]}
+    place = f"{CLIENT}:{number - 1}-{number}"
     status, out, err = which(tmp_path, place, "#\n#\n" + text, lines)
     assert (status, err) == (0, "")
-    assert re.findall(r"\d lines  (.*)", out) == ["a test", "a vector"]
+    assert re.findall(r"\d lines  (.*)", out) == ["a test", "vector 1"]
+    assert "In no record: 1 of 2 tests and the vectors" in out
+    assert re.search("(?m)^Run: .ci/run style_and_types .*vectors.* field$", out)
 
 
 def test_which_says_that_a_line_is_new(tmp_path):
-    path = COURSE.parent / "mcp_client.py"
-    status, out, err = which(tmp_path, f"{path}:1", "nothing like it", {})
-    assert status == 2 and not out and "is new" in err
+    place = f"{CLIENT}:1"
+    status, out, err = which(tmp_path, place, "nothing", {})
+    assert (status, err) == (0, "") and "new since the record: examples/mcp_c" in out
+
+
+def test_a_partial_record_replaces_its_own_part():
+    module = runpy.run_path(WHICH)
+
+    def record(client_text, lines, recorded, known):
+        files = {name: {"text": "", "lines": {}} for name in module["FILES"]}
+        files["examples/mcp_client.py"] = {"text": client_text, "lines": lines}
+        return {"all": known, "recorded": recorded, **files}
+
+    before = {"1": ["a", "b", "gone", "vector 1"], "2": ["a"]}
+    old = record("x\ny", before, ["a", "b", "gone", "vector"], ["a", "b", "gone"])
+    new = record("\nx\nz", {"3": ["b"]}, ["b"], ["a", "b", "c"])
+    module["merge"](old, new)
+    assert new["examples/mcp_client.py"]["lines"] == {
+        "2": ["a", "vector 1"],
+        "3": ["b"],
+    }
+    assert sorted(new["recorded"]) == ["a", "b", "vector"]

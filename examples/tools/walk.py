@@ -436,7 +436,7 @@ class Walk:
         """End a step."""
         self.settle(least=0 if self.steps else 1)
         events = self.ask("take") or []
-        events, self.rest = events + self.rest, []
+        events, self.rest = self.rest + events, []
         title, said, came = self.now
         self.steps.append(Step(title, said, [*map(self.veil.over, came)], events))
 
@@ -737,20 +737,21 @@ def conversation_in(trace: str) -> list[replay.Step]:
 
 # ---- what lessons pass: which statements, and the way of their messages
 def words_for(way: list[Visit]) -> str:
-    """Return a way in words: functions, each new section before its first one."""
+    """Return a way in words: functions of the file, each new section before its first
+    one."""
     words: list[str] = []
     section = ""
     done: set[str] = set()
     for one in way:
         name = one.function.short
-        if name in done:
+        where = one.function.section
+        if name in done or not where:
             continue
         done.add(name)
-        where = one.function.section
-        mark = f"§{where} " if where and where != section else ""
-        section = where or section
+        mark = f"§{where} " if where != section else ""
+        section = where
         words.append(f"{mark}`{name}`")
-    return " → ".join(words)
+    return ", ".join(words)
 
 
 class Progress:
@@ -825,8 +826,6 @@ def lesson_files() -> list[Path]:
 # ---- what is generated in the lessons and their README
 FOOT = re.compile(r"\n\*In the code:\*(?s:.*)")
 COUNT = r"(?m)^New here: about (\d+) statements"
-PROGRESS = r"(?s)(<!-- progress -->\n).*(<!-- to here -->\n)"
-SECTIONS = r"(?s)(<!-- sections -->\n)(.*)(<!-- that is all -->\n)"
 
 
 def rounded(count: int) -> int:
@@ -845,15 +844,18 @@ def foot_of(progress: Progress, number: str) -> str:
     new = progress.new[number]
     counts = progress.sections(new)
     sections = [section for section, count in counts.items() if count > 2]
-    said = "New here: next to nothing in `mcp_ref.py`."
+    said = "New here: next to nothing."
     if rounded(len(new)) and sections:
         plural = "s" * (len(sections) > 1)
         said = (
-            f"New here: about {rounded(len(new))} statements of `mcp_ref.py`, in "
-            f"section{plural} {listed(sections)}; [walk.py](../../tools/walk.py) "
-            f"`--new {number}` shows them."
+            f"New here: about {rounded(len(new))} statements, in section{plural} "
+            f"{listed(sections)}."
         )
-    paragraphs = f"*In the code:* {progress.ways[number]}.", said
+    way = progress.ways[number]
+    first = [*progress.ways][[*progress.ways.values()].index(way)]
+    if first != number:
+        way = f"as in lesson {int(first)}"
+    paragraphs = f"*In the code:* {way}.", said
     return (
         "\n"
         + "\n\n".join(
@@ -864,27 +866,16 @@ def foot_of(progress: Progress, number: str) -> str:
     )
 
 
-def tables_of(progress: Progress, readme: str) -> str:
-    """Return the README of the lessons with its generated tables. The last column of
-    the second one is written by hand, and stays."""
+def shares_of(progress: Progress, readme: str) -> str:
+    """Return the README of the lessons with the last column of its list."""
     everything = progress.statements()
-    rows = ["| after | new statements | passed so far |", "|---|---:|---:|"]
     sum_ = 0
     for number, new in progress.new.items():
         sum_ += len(new)
-        name = f"lesson {int(number)}" if int(number) else "the start"
         percent = 100 * sum_ // len(everything)
-        rows.append(f"| {name} | {rounded(len(new))} | {percent} % |")
-    readme = re.sub(PROGRESS, "\\1" + "\n".join(rows) + "\n\\2", readme)
-
-    written = dict(re.findall(r"(?m)^\| (\d+)\. [^|]*\|[^|]*\| (.*) \|$", readme))
-    rows = ["| section | passed | what no lesson passes |", "|---|---:|---|"]
-    sums, passed = progress.sections(everything), progress.sections(progress.all)
-    for section, title in progress.source.titles.items():
-        percent = rounded(100 * passed[section] // max(sums[section], 1))
-        why = written.get(section, "")
-        rows.append(f"| {section}. {title} | {percent} % | {why} |")
-    return re.sub(SECTIONS, "\\1" + "\n".join(rows) + "\n\\3", readme)
+        row = rf"(?m)^(\| \[{int(number)}\. .* \|) .* \|$"
+        readme = re.sub(row, rf"\1 {percent} % |", readme)
+    return readme
 
 
 def write(progress: Progress) -> None:
@@ -893,7 +884,7 @@ def write(progress: Progress) -> None:
         text = FOOT.sub("", path.read_text("utf-8")).rstrip("\n") + "\n"
         path.write_text(text + foot_of(progress, path.name[:2]), "utf-8")
     readme = LESSONS / "README.md"
-    readme.write_text(tables_of(progress, readme.read_text("utf-8")), "utf-8")
+    readme.write_text(shares_of(progress, readme.read_text("utf-8")), "utf-8")
 
 
 def is_about(stated: str, true: int) -> bool:
@@ -917,6 +908,9 @@ def check(progress: Progress) -> list[str]:
             stated[1] if stated else "0", len(progress.new[number])
         ):
             found.append(f"{path.name}: {len(progress.new[number])} statements are new")
+        same = re.search(r"as in lesson \d+", foot[0] if foot else "")
+        if same and same[0] not in foot_of(progress, number):
+            found.append(f"{path.name}: its way is not as in another lesson")
         section = ""
         for mark, name in re.findall(r"(?:§(\d+)\s)?`(\w+)`", foot[0] if foot else ""):
             section = mark or section
@@ -927,7 +921,7 @@ def check(progress: Progress) -> list[str]:
     readme = (LESSONS / "README.md").read_text("utf-8")
     for one, other in zip(
         re.findall(r"(\d+) %", readme),
-        re.findall(r"(\d+) %", tables_of(progress, readme)),
+        re.findall(r"(\d+) %", shares_of(progress, readme)),
     ):
         if abs(int(one) - int(other)) > 5:
             found.append(f"README.md: it says {one} %, and it is {other} %")

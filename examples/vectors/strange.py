@@ -1180,7 +1180,9 @@ def main() -> None:
         return
     changes = [FLAGS[name]() for name in flags.split(",") if name]
     if command[0] == "--http":
-        listen(changes, int(command[1]), command[2]).serve_forever()
+        server = listen(changes, int(command[1]), command[2])
+        print(f"http://127.0.0.1:{server.server_port}/mcp", flush=True)
+        server.serve_forever()
     else:
         serve_stdio(changes, command)
 

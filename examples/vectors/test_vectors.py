@@ -6,6 +6,7 @@ import ast
 import fnmatch
 import functools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -835,26 +836,25 @@ def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
 
 
 def test_each_rule_has_a_row_that_names_what_exists():
-    """CLAUSES.md says in its last two columns which public name keeps a rule, and which
-    test shows it. So it stays true when private names change."""
+    """Each line of CLAUSES.md begins with the test that shows its rules, and the public
+    name that keeps them. So it stays true when private names change."""
     extensions = sorted((HERE / "examples" / "extensions").glob("*.py"))
     public = {name: vars(one)[name] for one in (mcp, client) for name in one.__all__}
     for one in extensions:
         if not one.stem.startswith("test_"):
             public |= vars(load(one.stem, one))
     page = (VECTORS / "CLAUSES.md").read_text("utf-8").split("\n## ")[-1]
-    rows = [line.split(" | ") for line in re.findall(r"(?m)^\| (?!page)(.*) \|$", page)]
-    assert len(rows) > 200 and {len(row) for row in rows} == {6}
+    rows = [row.split(": §")[0] for row in page.split("\n- ")[1:]]
+    assert len(rows) > 150 and page.count("§") > 200
     files = [HERE / "test_mcp_ref.py", *(HERE / "examples").rglob("test_*.py")]
     texts = "".join(one.read_text("utf-8") for one in files)
     known = re.findall(r"(?m)^(?:def )?(test_\w+)(?: =|\()", texts)
-    for *_, kept, proof in rows:
+    for proof, _, kept in (row.partition(" (") for row in rows):
         for name in re.findall(r"`([\w.]+)`", kept):
             assert not re.search(r"(^|\.)_", name), f"{name} is private"
             first, *parts = name.split(".")
             functools.reduce(getattr, parts, public[first])
-        for name in re.findall("`(.*?)`", proof):
-            assert fnmatch.filter(known, name), name
+        assert fnmatch.filter(known, proof.strip("`")), proof
 
 
 def test_the_fixtures_of_the_vectors_are_all_that_they_need():
@@ -900,6 +900,116 @@ def test_the_fixtures_of_the_vectors_are_all_that_they_need():
             assert part in found, f"suite/fixtures.json: {NEWEST} has no {path}"
             found = found[part]
         assert found in (True, {}), path
+
+
+def test_a_sep_is_written_in_the_form_of_the_official_suite(tmp_path):
+    """A rule of the page is a check, named by its vector, or excluded with a reason."""
+    page = tmp_path / "docs" / "specification" / NEWEST / "basic/transports/stdio.mdx"
+    page.parent.mkdir(parents=True)
+    shown = (
+        "Messages are delimited by newlines, and **MUST NOT** contain embedded ones."
+    )
+    page.write_text(f"{shown} It MUST be the server's.\n", "utf-8")
+    words = [str(VECTORS / "suite" / "checks.py"), "9999", str(tmp_path)]
+    done = command(*words, "basic/transports/stdio")
+    head, *rows = done.stdout.split("\n  - ")
+    url = (
+        f"https://modelcontextprotocol.io/specification/{NEWEST}/basic/transports/stdio"
+    )
+    assert head == f"sep: 9999\nspec_url: {url}\nrequirements:", done.stderr
+    checks = [row.split("\n    ") for row in rows]
+    assert "check: sep-9999-stdio-newline-in-text" in [row[0] for row in checks]
+    for name, text, where in checks[:-1]:
+        assert re.fullmatch("check: sep-9999-[a-z0-9-]+", name)
+        assert (
+            text == f"text: '{shown.replace('*', '')}'"
+            and where.strip() == f"url: {url}"
+        )
+    text, reason = checks[-1]
+    assert text == "text: 'It MUST be the server''s.'" and reason.startswith(
+        "excluded: '"
+    )
+
+
+def test_each_vector_on_stdio_has_a_check():
+    """The checks of the suite, or ids in its form; none stands for two rules."""
+    done = command(str(VECTORS / "suite" / "checks.py"), "stdio")
+    rows = dict(line.split(": ") for line in done.stdout.splitlines())
+    assert rows["stdio-utf8"] == "stdio-utf8" and rows["ping"].split()[0] == "ping"
+    assert rows["stdio-id-zero"] == "id-zero"
+    ids = [name for names in rows.values() for name in names.split()]
+    assert len(ids) == len(set(ids)) > 400
+    assert all(re.fullmatch("[a-z0-9-]+", check) for check in rows)
+
+
+# Conforming freedoms, and none that depends on time.
+TEN_FLAGS = (
+    "reorder list-order pages extra events batches old-codes private header-first"
+)
+TEN_FLAGS = f"{TEN_FLAGS} no-templates".split()
+SECOND = [str(VECTORS / "run.mts"), "--timeout", str(PATIENCE)]
+
+
+def find_node() -> list[str]:
+    """Find a Node that runs TypeScript; MCP_NODE names another than that of PATH."""
+    words = [os.environ.get("MCP_NODE", "node"), "--no-warnings"]
+    words += ["--experimental-strip-types"]
+    try:
+        found = subprocess.run([*words, "-e", ""], capture_output=True)
+    except OSError:
+        found = None
+    if not found or found.returncode:
+        pytest.skip("no Node from 22.6 on: MCP_NODE=PATH names one")
+    return words
+
+
+def both_runners(folder: Path, options: list[str], target: list[str]) -> list[dict]:
+    """Play with both runners; return their verdicts, by vector and revision."""
+    found = []
+    words = [sys.executable, str(VECTORS / "run.py"), "--quiet", *SECOND[1:]]
+    for runner in (words, [*find_node(), *SECOND]):
+        rows = folder / "rows"
+        line = [*runner, *options, "--json", str(rows), *target]
+        subprocess.run(line, capture_output=True, timeout=60 * PATIENCE)
+        played = json.loads(rows.read_text("utf-8"))["rows"]
+        found.append({(row["id"], row["revision"]): row["verdict"] for row in played})
+    return found
+
+
+@pytest.mark.slow
+@parametrize("carrier", ["stdio", "http"])
+def test_the_second_runner_agrees_on_a_strange_server(tmp_path, carrier):
+    find_node()
+    strange = [sys.executable, str(VECTORS / "strange.py"), ",".join(TEN_FLAGS)]
+    dates = ["--revisions", f"{NEWEST_LEGACY},{NEWEST}"]
+    if carrier == "stdio":
+        dates += ["--only", "stdio", "--only", "tools", "--only", "pagination"]
+        one, two = both_runners(tmp_path, dates, [*strange, sys.executable, EVERYTHING])
+    else:
+        with listening(EVERYTHING) as (_, url):
+            words = [*strange, "--http", "0", url]
+            with subprocess.Popen(words, stdout=-1, text=True) as proxy:
+                try:
+                    one, two = both_runners(
+                        tmp_path, dates, [proxy.stdout.readline().strip()]
+                    )
+                finally:
+                    proxy.kill()
+    assert one == two and len(one) > 50 and "broken" not in one.values()
+    assert list(one.values()).count("skipped") < len(one) / 4
+
+
+@pytest.mark.slow
+@parametrize("mutant", ["pong", "ids-are-cut", "two-answers", "newlines", "no-code"])
+def test_the_second_runner_agrees_on_a_broken_server(tmp_path, mutant):
+    find_node()
+    script = str(HERE / ".ci" / "mutants.py")
+    target = [sys.executable, script, mutant, sys.executable, EVERYTHING]
+    options = ["--revisions", NEWEST_LEGACY]
+    for page in ("basic", "ping", "stdio"):
+        options += ["--only", page]
+    one, two = both_runners(tmp_path, options, target)
+    assert one == two and "broken" in one.values()
 
 
 def test_the_page_about_the_official_suite_counts_its_checks():
