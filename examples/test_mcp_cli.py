@@ -305,11 +305,11 @@ def entry_from(raw: dict, host: str = "", table: str = "servers"):
     return entry
 
 
-def all_entries(said: list) -> dict:
+def all_entries(said: list, **options) -> dict:
     """Return the entries that the hosts' files have, by name."""
     return {
         entry.name: entry
-        for place in host_files.places()
+        for place in host_files.places(**options)
         if place.path.is_file() and place.path.suffix != ".toml"
         for entry in host_files.read(place.path, said.append, place.host, place.scope)
     }
@@ -449,7 +449,7 @@ def test_the_files_of_other_hosts_mean_what_they_mean_there(home, host, monkeypa
     put(home / "key", "secret\n")
     put(home / ".config" / "opencode" / "near", "near")
     said = []
-    found = all_entries(said)
+    found = all_entries(said, platform="linux")
     assert found.keys() == wanted.keys()
     assert {entry.host for entry in found.values()} == {host.split()[0]}
     for name, entry in found.items():
