@@ -1629,6 +1629,7 @@ def given_up(version):
     upstream = late_upstream()
     with crowd(upstream) as person:
         ann = person("ann", version)
+        ann.client.list_tools()  # or it would do so while it calls
         with pytest.raises(TimeoutError):
             ann.call("up__late", timeout=0.05)
         wait_until(lambda: upstream.main.client.unanswered)
