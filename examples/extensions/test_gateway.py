@@ -1866,6 +1866,18 @@ class Silent(client.Transport):
         return self.answers.get(timeout=PATIENCE)
 
 
+class Nearby(gw.Upstream):
+    """An upstream whose connections are `made` in this process."""
+
+    def __init__(self, *arguments):
+        self.made = []
+        super().__init__(*arguments)
+
+    def transport(self, connection):
+        self.made.append(Silent())
+        return self.made[-1]
+
+
 class Front:
     """A user before a profile in this process; `came` has what is sent to them."""
 
@@ -1922,14 +1934,8 @@ def play_giving_up(at, who_comes):
     """Let ann give up a call, and her tool ask before line `at` of what follows, while
     bob's call runs (which then begins, if `who_comes`); return whether there is such a
     line."""
-    made = []
-
-    class Upstream(gw.Upstream):
-        def transport(self, connection):
-            made.append(Silent())
-            return made[-1]
-
-    upstream = Upstream("up", {"command": ["none"]})
+    upstream = Nearby("up", {"command": ["none"]})
+    made = upstream.made
     profile = gw.Profile("all", [(upstream, ["*"])])
     upstream.keeper.start()
     assert upstream.tried.wait(PATIENCE)
