@@ -28,7 +28,6 @@ import mcp_ref
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE, CLIENT = ROOT / "mcp_ref.py", ROOT / "examples" / "mcp_client.py"
-
 OLDEST, NEWEST = [*mcp_ref.REVISIONS][-1], [*mcp_ref.REVISIONS][0]
 WAYS = {">": "client", "<": "server", "<>": "both"}
 
@@ -771,10 +770,7 @@ def constants(source: Source) -> str:
     parts = [
         "### Limits",
         f"Change one before the first call: `{source.module.__name__}.NAME = value`. "
-        + (
-            "[operate.md](operate.md#limits) tells what an operator would change."
-            * is_module
-        ),
+        + ("[operate.md](operate.md#limits) tells how they work together." * is_module),
         table("name, default, limits", sorted(rows)),
     ]
     if tables:
