@@ -556,36 +556,6 @@ def _refuse(found: Any) -> None:
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
-_NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
-
-
-def check_size(data: bytes) -> None:
-    """Check the depth of JSON and the number of its values; ValueError: too large.
-
-    This comes before decoding, which takes twenty times the memory.
-    """
-    brackets = data.count(b"[") + data.count(b"{")
-    if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
-        return  # most messages; a value takes a byte
-    # An escaped quote does not end a string.
-    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = unescaped.translate(None, _NOT_MARKS)
-    outside = bytearray()  # the marks that are not in strings
-    in_string = False
-    for start in range(0, len(marks), 2**16):  # in pieces, to save memory
-        parts = marks[start : start + 2**16].split(b'"')
-        outside += b"".join(parts[in_string::2])  # every other part
-        in_string ^= len(parts) % 2 == 0
-
-    # Each comma and each opening bracket stands for a value.
-    if len(outside.translate(None, b"]}")) > MAX_VALUES:
-        raise ValueError(f"the message has more than {MAX_VALUES} values")
-    depth = 0
-    for bracket in outside.translate(None, b","):
-        depth += 1 if bracket in b"[{" else -1
-        if not 0 <= depth <= MAX_DEPTH:
-            raise ValueError("the message is nested too deeply, or not JSON")
-
 
 def decode(data: bytes) -> Any:
     """Decode JSON in UTF-8; RpcError with PARSE_ERROR: it is malformed or too large."""
@@ -1090,6 +1060,7 @@ def guard_stdio() -> list[int]:
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
 # must be at least 0"; a valid value has none. flaw() is these as one text, or None.
+# check_size() checks JSON before it is decoded.
 # The rest is not needed elsewhere, nor about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
@@ -1108,6 +1079,37 @@ MAX_ERRORS = 10  # listed for one value
 Errors = typing.Sequence[str]
 Check = Callable[[Any], Errors]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
+
+
+_NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
+
+
+def check_size(data: bytes) -> None:
+    """Check the depth of JSON and the number of its values; ValueError: too large.
+
+    This comes before decoding, which takes twenty times the memory.
+    """
+    brackets = data.count(b"[") + data.count(b"{")
+    if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
+        return  # most messages; a value takes a byte
+    # An escaped quote does not end a string.
+    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = unescaped.translate(None, _NOT_MARKS)
+    outside = bytearray()  # the marks that are not in strings
+    in_string = False
+    for start in range(0, len(marks), 2**16):  # in pieces, to save memory
+        parts = marks[start : start + 2**16].split(b'"')
+        outside += b"".join(parts[in_string::2])  # every other part
+        in_string ^= len(parts) % 2 == 0
+
+    # Each comma and each opening bracket stands for a value.
+    if len(outside.translate(None, b"]}")) > MAX_VALUES:
+        raise ValueError(f"the message has more than {MAX_VALUES} values")
+    depth = 0
+    for bracket in outside.translate(None, b","):
+        depth += 1 if bracket in b"[{" else -1
+        if not 0 <= depth <= MAX_DEPTH:
+            raise ValueError("the message is nested too deeply, or not JSON")
 
 
 def _is_decimal(value: Any) -> bool:
@@ -2571,12 +2573,12 @@ def uri_key(uri: Any) -> str:
 class Registry:
     """The functions that a server offers. One thread at a time may change them.
 
-        tools, resources, templates, prompts    by name or URI
-        completions   by (prompt or template, argument)
-        methods       of extensions, by name
-        mirrored      their params that HTTP repeats in Mcp-Name
-        extensions    their settings, by identifier
-        declared      capabilities; those of deleted tools stay
+    tools, resources, templates, prompts    by name or URI
+    completions   by (prompt or template, argument)
+    methods       of extensions, by name
+    mirrored      their params that HTTP repeats in Mcp-Name
+    extensions    their settings, by identifier
+    declared      capabilities; those of deleted tools stay
     """
 
     def __init__(self) -> None:
@@ -3313,7 +3315,9 @@ class Context:
         method = self.method
         self._row = METHODS.get(method)
         is_extended = method in self.server.methods
-        function = serve_extension if is_extended else SERVED.get(method)
+        function = SERVED.get(method)
+        if is_extended:
+            function = serve_extension
         is_hidden = self._row and (
             method not in self._rules.methods
             or self._row.capability not in self.server.declared
@@ -5248,37 +5252,6 @@ class PostPeer(Peer):
 
 
 # ---- who may call
-def bearer(
-    tokens: dict[str, Any], header: str = "authorization", metadata_url: str = ""
-) -> Func:
-    """Make an `authorize` function from {token: principal}; `header="x-api-key"` for
-    API keys."""
-    import hmac
-
-    scheme = ""
-    name = "ApiKey"  # RFC 9110 §11.6.1: a challenge needs a scheme
-    if header.lower() == "authorization":
-        scheme = "bearer"
-        name = "Bearer"
-
-    def authorize(headers: Headers) -> Any:
-        told = []
-        given, _, word = headers.get(header.lower(), "").rpartition(" ")
-        if word and given.lower() == scheme:
-            token = word.encode("latin-1", "replace")
-            for key, who in tokens.items():
-                # Compare in constant time, so that timing reveals nothing.
-                if hmac.compare_digest(key.encode(), token):
-                    return who
-            told.append('error="invalid_token"')
-        if metadata_url:
-            told.append(f'resource_metadata="{metadata_url}"')
-        challenge = f"{name} {', '.join(told)}".rstrip()
-        raise HttpError(401, "no valid token", {"WWW-Authenticate": challenge})
-
-    return authorize
-
-
 def name_of(host: str) -> str:
     """Return the name in a Host or Origin header: "::1" for "http://[::1]:80"."""
     return re.sub(r"^https?://|:\d*$", "", host.lower()).strip("[]")
@@ -5838,10 +5811,11 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
-# reads requests and calls Endpoint.serve() with a SocketExchange of each. A request is
-# refused, and its connection closed, if it is malformed in any way: a proxy might take
-# it for two (RFC 9112 §11.2).
+# Not MCP: skip on first reading. bearer() makes a function for `authorize=`. An
+# HttpServer gives each connection a thread, which reads requests and calls
+# Endpoint.serve() with a SocketExchange of each. A request is refused, and its
+# connection closed, if it is malformed in any way: a proxy might take it for two (RFC
+# 9112 §11.2).
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -6187,6 +6161,37 @@ class SocketExchange(Exchange):
         self.closing = True
         self.server.trace(">", b"", self.port, closed=True)
         hang_up(self.sock)
+
+
+def bearer(
+    tokens: dict[str, Any], header: str = "authorization", metadata_url: str = ""
+) -> Func:
+    """Make an `authorize` function from {token: principal}; `header="x-api-key"` for
+    API keys."""
+    import hmac
+
+    scheme = ""
+    name = "ApiKey"  # RFC 9110 §11.6.1: a challenge needs a scheme
+    if header.lower() == "authorization":
+        scheme = "bearer"
+        name = "Bearer"
+
+    def authorize(headers: Headers) -> Any:
+        told = []
+        given, _, word = headers.get(header.lower(), "").rpartition(" ")
+        if word and given.lower() == scheme:
+            token = word.encode("latin-1", "replace")
+            for key, who in tokens.items():
+                # Compare in constant time, so that timing reveals nothing.
+                if hmac.compare_digest(key.encode(), token):
+                    return who
+            told.append('error="invalid_token"')
+        if metadata_url:
+            told.append(f'resource_metadata="{metadata_url}"')
+        challenge = f"{name} {', '.join(told)}".rstrip()
+        raise HttpError(401, "no valid token", {"WWW-Authenticate": challenge})
+
+    return authorize
 
 
 def http_server(

@@ -592,6 +592,75 @@ class AsksAnyway(Mutant):
         return [message]
 
 
+class FormsForPages(Mutant):
+    """a client that declared pages only is asked to fill in a form"""
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        pages: Json = {"elicitation": {"url": {}}}
+        params = message.get("params")
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        if isinstance(meta, dict) and meta.get(CAPABILITIES) == pages:
+            meta[CAPABILITIES] = ALL
+        if isinstance(params, dict) and params.get("capabilities") == pages:
+            params["capabilities"] = ALL
+        return message
+
+
+class DeclaredVersion(Mutant):
+    """a session that was refused the newest version gets its results"""
+
+    only = "stdio"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted, self.call = "", None
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if message.get("method") == "initialize":
+            self.wanted = str(message.get("params", {}).get("protocolVersion"))
+        if message.get("method") == "tools/call":
+            self.call = message.get("id")
+        return message
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if (
+            message.get("method") == "elicitation/create"
+            and self.wanted == REVISIONS[-1]
+        ):
+            return [answer({"id": self.call}, result={"resultType": "input_required"})]
+        return [message]
+
+
+class SessionsOpen(Mutant):
+    """who knows the id of a session is taken for its user"""
+
+    only = "http"
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        if "mcp-session-id" in headers:
+            headers["authorization"] = f"Bearer {USERS[0]}"
+        return message
+
+
+class StreamsEndSessions(Mutant):
+    """a session ends with the stream of a GET"""
+
+    only = "http"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: set[str] = set()
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        session = headers.get("mcp-session-id")
+        if session and not message:
+            self.ended.add(session)
+        if message.get("method") == "ping" and session in self.ended:
+            error = strange.error(-32600, "the session is gone")
+            return answer(message, error=error, _status=404)
+        return message
+
+
 class RootsAnyway(Mutant):
     """a client without roots is asked for them"""
 
@@ -758,6 +827,15 @@ class Unstructured(Mutant):
             message["result"]["structuredContent"] = self.structured
             if self.structured is None:
                 del message["result"]["structuredContent"]
+        return [message]
+
+
+class ParamsArrays(Mutant):
+    """a change has an array as its params"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        if str(message.get("method")).endswith("list_changed"):
+            message["params"] = []
         return [message]
 
 

@@ -28,7 +28,6 @@ import mcp_ref
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE, CLIENT = ROOT / "mcp_ref.py", ROOT / "examples" / "mcp_client.py"
-
 OLDEST, NEWEST = [*mcp_ref.REVISIONS][-1], [*mcp_ref.REVISIONS][0]
 WAYS = {">": "client", "<": "server", "<>": "both"}
 

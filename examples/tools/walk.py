@@ -239,7 +239,9 @@ class Recorder:
 
     def take(self) -> list[Event]:
         """Return what has been recorded since the last time."""
-        events, self.events = self.events, []
+        # The list stays: another thread may be about to append to it.
+        events = self.events[:]
+        del self.events[: len(events)]
         self.seen = set()
         return events
 

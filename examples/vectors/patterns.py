@@ -221,7 +221,7 @@ OPERATORS: dict[str, tuple[str, Rule]] = {
     "$differ": ("object", match_differ),
     "$nowhere": ("", lambda o, v, s: is_nowhere(o, v)),
 }
-SENT_OPERATORS = {"$use", "$optional", "$repeat", "$unit"}
+SENT_OPERATORS = {"$use", "$optional", "$repeat", "$unit", "$altered"}
 HOLD_PATTERNS = {"$optional", "$not", "$values", "$names", "$each", "$some", "$first"}
 HOLD_LISTS = {"$any", "$all", "$where", "$after"}
 
@@ -288,6 +288,11 @@ def filled(value: Any, saved: Json) -> Any:
         return text * times
     if "$unit" in value:
         return chr(value["$unit"])
+    if "$altered" in value:
+        text = filled({"$use": value["$altered"]}, saved)
+        place = max(len(text) - 5, 0)
+        other = "1" if text[place : place + 1] == "0" else "0"
+        return text[:place] + other + text[place + 1 :]
 
     found = {}
     for name, item in value.items():

@@ -148,6 +148,10 @@ function filled(v: Json, saved: Json): Json { // what is sent, with saved values
   if (has(v, "$use")) return saved[v.$use];
   if (has(v, "$repeat")) return v.$repeat[0].repeat(v.$repeat[1]);
   if (has(v, "$unit")) return String.fromCharCode(v.$unit);
+  if (has(v, "$altered")) {
+    const text: string = filled({ $use: v.$altered }, saved), place = Math.max(text.length - 5, 0);
+    return text.slice(0, place) + (text[place] === "0" ? "1" : "0") + text.slice(place + 1);
+  }
   const kept = Object.entries(v).filter(([, item]: Json) => !has(item, "$optional") || has(saved, item.$use));
   return Object.fromEntries(kept.map(([name, item]) => [name, filled(item, saved)]));
 }

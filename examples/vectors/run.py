@@ -78,6 +78,7 @@ class Server(Scene):
         self.has: Json = {}
         self.info: Json = {}  # what the server says of itself
         self.offered: Any = None  # the version that answered an initialize, if another
+        self.opened = False  # there was a connection; over HTTP+SSE, an endpoint
         self.supported: list[str] = []  # the versions that server/discover names
         self.silences = 0  # vectors in a row without an answer
         self.gone = ""  # why nothing more is played
@@ -97,6 +98,7 @@ class Server(Scene):
         """Open a link, with a session if the revision has them."""
         try:
             link = self.open_link(client)
+            self.opened = True
         except OSError as failure:
             raise NotSetUp(str(failure)) from failure
         if not self.legacy or vector.get("own") == "connection":
@@ -418,9 +420,12 @@ def find_halves(servers: list[Server], why: dict[Server, str]) -> list[Json]:
     offered = {server.offered for server in servers if server.offered}
     for server in servers:
         claim = ""
-        if not why[server] or server.carrier == "sse":
+        if not why[server]:
             continue
-        if server.slow:
+        if server.carrier == "sse":
+            broken = server.opened and server.offered is None
+            claim = "an endpoint is named, which does not answer" if broken else ""
+        elif server.slow:
             claim = "" if server.has else server.half_spoken()
         elif server.revision in offered:
             claim = "initialize offers this version, but is not answered with it"
