@@ -2464,6 +2464,21 @@ def test_the_values_of_all_texts_of_a_call_are_counted(monkeypatch):
     assert "/e: must be of type array" in told and "/a" not in told
 
 
+@parametrize("word", ["uniqueItems", "enum"])
+def test_a_large_number_is_compared_without_its_digits(word):
+    tracemalloc = pytest.importorskip("tracemalloc")  # PyPy has none
+
+    values = [(number + 0.5) * 1e302 for number in range(2000)]
+    schema = {"uniqueItems": True} if word == "uniqueItems" else {"enum": values}
+    tracemalloc.start()
+    try:
+        mcp.Schema(schema).errors(values)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 250 * len(values)  # 300 digits each would be more
+
+
 def test_titled_choices_are_one_look_up():
     choices = [{"const": f"c{i}", "title": "C"} for i in range(200)]
     schema = mcp.Schema({"items": {"oneOf": choices}})
