@@ -5723,7 +5723,7 @@ def test_a_user_who_is_asked_may_answer_while_the_server_drains():
 
 @needs_posix
 def test_a_question_that_is_open_at_the_end_says_so():
-    with asked_over_http(0.5) as (_, _, next_event, process):
+    with asked_over_http(2) as (_, _, next_event, process):
         ended = next_event()
         assert "closing" in json.dumps(ended["result"]) and ended["result"]["isError"]
         said = process.stdout.read()
