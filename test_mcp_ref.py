@@ -3620,6 +3620,7 @@ def test_input_that_is_closed_at_once_is_told(message, count, tmp_path):
     assert "".join(log).count("before any message") == len(log) == count
 
 
+@needs_posix  # elsewhere, a socket is no descriptor
 def test_the_end_of_one_client_does_not_wait_for_another():
     server, began, gate = mcp.Server("s"), threading.Event(), threading.Event()
 
