@@ -2313,6 +2313,8 @@ def test_models_of_pydantic_are_hints():
     ]
     with pytest.raises(TypeError, match="contains itself"):
         serve_tool(hinted(Chain, None, repr))
+    with pytest.raises(TypeError, match="Chain'> contains itself"):
+        mcp.schema_of(Chain)
 
 
 def test_limits_of_pydantic_hold():
@@ -2468,6 +2470,11 @@ def test_content_of_the_official_sdk_is_content():
 def test_a_limit_that_cannot_hold_is_refused(hint):
     with pytest.raises(TypeError, match="cannot limit"):
         mcp.schema_of(hint)
+
+
+def test_a_hint_that_contains_itself_has_no_schema():
+    with pytest.raises(TypeError, match="Nest'> contains itself"):
+        mcp.schema_of(Nest)
 
 
 T = typing.TypeVar("T")
