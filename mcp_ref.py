@@ -1696,7 +1696,10 @@ def schema_of(hint: Any) -> Message:
     model_validate(value), such as pydantic's models. In Annotated, a string describes,
     and a dict or pydantic's Field() adds keywords.
     """
-    return _read_hint(hint)[0]
+    try:
+        return _read_hint(hint)[0]
+    except RecursionError:
+        raise TypeError(f"{hint} contains itself") from None
 
 
 def _keep(value: Any) -> Any:

@@ -2061,6 +2061,8 @@ def test_models_of_pydantic_are_hints():
     assert [line.split(": ")[-2] for line in lines] == places
     with pytest.raises(TypeError, match="contains itself"):
         serve_tool(hinted(Chain, None, repr))
+    with pytest.raises(TypeError, match="Chain'> contains itself"):
+        mcp.schema_of(Chain)
 
 
 def test_limits_of_pydantic_hold():
@@ -2138,6 +2140,11 @@ def test_content_of_the_official_sdk_is_content():
 def test_a_limit_that_cannot_hold_is_refused(hint):
     with pytest.raises(TypeError, match="cannot limit"):
         mcp.schema_of(hint)
+
+
+def test_a_hint_that_contains_itself_has_no_schema():
+    with pytest.raises(TypeError, match="Nest'> contains itself"):
+        mcp.schema_of(Nest)
 
 
 T = typing.TypeVar("T")
