@@ -286,7 +286,8 @@ for _method, _row in _PARAMS.items():
         PARAMS.setdefault(_method, {})[_name] = _PARAM_TYPES[_type]
 RETRY = "inputResponses", "requestState"  # see section 7
 
-# The reserved keys of `_meta`: basic/index §_meta. To add one: a row, and its name below.
+# The reserved keys of `_meta`: basic/index §_meta. To add one: a row, and its name
+# below.
 META = read_table("""
     key                                         way  since  until  kind
     io.modelcontextprotocol/protocolVersion     >    R5     -      str
@@ -480,9 +481,9 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # \u escapes: so no code page matters, and no reader takes U+2028 for a line end.
 #
 # Every incoming message has limits: bytes, values, depth, and the length of its id.
-# Input that is not JSON is refused with -32700; JSON that is not a message, with -32600.
-# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
-# become.
+# Input that is not JSON is refused with -32700; JSON that is not a message, with
+# -32600. Errors are exceptions. An RpcError is sent as it is; section 7 says what the
+# others become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -554,36 +555,6 @@ def _refuse(found: Any) -> None:
 # Made once: given options, json.loads() and json.dumps() make a new one per call.
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-
-_NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
-
-
-def check_size(data: bytes) -> None:
-    """Check the depth of JSON and the number of its values; ValueError: too large.
-
-    This comes before decoding, which takes twenty times the memory.
-    """
-    brackets = data.count(b"[") + data.count(b"{")
-    if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
-        return  # most messages; a value takes a byte
-    # An escaped quote does not end a string.
-    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = unescaped.translate(None, _NOT_MARKS)
-    outside = bytearray()  # the marks that are not in strings
-    in_string = False
-    for start in range(0, len(marks), 2**16):  # in pieces, to save memory
-        parts = marks[start : start + 2**16].split(b'"')
-        outside += b"".join(parts[in_string::2])  # every other part
-        in_string ^= len(parts) % 2 == 0
-
-    # Each comma and each opening bracket stands for a value.
-    if len(outside.translate(None, b"]}")) > MAX_VALUES:
-        raise ValueError(f"the message has more than {MAX_VALUES} values")
-    depth = 0
-    for bracket in outside.translate(None, b","):
-        depth += 1 if bracket in b"[{" else -1
-        if not 0 <= depth <= MAX_DEPTH:
-            raise ValueError("the message is nested too deeply, or not JSON")
 
 
 def decode(data: bytes) -> Any:
@@ -947,7 +918,7 @@ def usage(problem: str = "") -> typing.NoReturn:
 
 def greet(arguments: list[str]) -> None:
     """On a terminal, say what the program waits for; SystemExit: a wrong option."""
-    if not os.isatty(0):
+    if not (os.isatty(0) and os.isatty(2)):  # on Windows, the null device is one, too
         return
     for word in arguments:
         if word in ("-h", "--help"):
@@ -1089,6 +1060,7 @@ def guard_stdio() -> list[int]:
 # ======== 4. JSON Schema validation ===================================================
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
 # must be at least 0"; a valid value has none. flaw() is these as one text, or None.
+# check_size() checks JSON before it is decoded.
 # The rest is not needed elsewhere, nor about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
@@ -1099,14 +1071,45 @@ def guard_stdio() -> list[int]:
 # returns its errors, each as ": reason"; the checks of members and items prepend the
 # location: "/n: must be at least 0".
 #
-# To add a keyword: a row in _LIMITS, if it compares a value with a limit; otherwise a row
-# in _RULES, and a method of Schema that makes its check.
+# To add a keyword: a row in _LIMITS, if it compares a value with a limit; otherwise a
+# row in _RULES, and a method of Schema that makes its check.
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_ERRORS = 10  # listed for one value
 Errors = typing.Sequence[str]
 Check = Callable[[Any], Errors]
 _REFUSED = {"unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "dependencies"}
+
+
+_NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
+
+
+def check_size(data: bytes) -> None:
+    """Check the depth of JSON and the number of its values; ValueError: too large.
+
+    This comes before decoding, which takes twenty times the memory.
+    """
+    brackets = data.count(b"[") + data.count(b"{")
+    if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
+        return  # most messages; a value takes a byte
+    # An escaped quote does not end a string.
+    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = unescaped.translate(None, _NOT_MARKS)
+    outside = bytearray()  # the marks that are not in strings
+    in_string = False
+    for start in range(0, len(marks), 2**16):  # in pieces, to save memory
+        parts = marks[start : start + 2**16].split(b'"')
+        outside += b"".join(parts[in_string::2])  # every other part
+        in_string ^= len(parts) % 2 == 0
+
+    # Each comma and each opening bracket stands for a value.
+    if len(outside.translate(None, b"]}")) > MAX_VALUES:
+        raise ValueError(f"the message has more than {MAX_VALUES} values")
+    depth = 0
+    for bracket in outside.translate(None, b","):
+        depth += 1 if bracket in b"[{" else -1
+        if not 0 <= depth <= MAX_DEPTH:
+            raise ValueError("the message is nested too deeply, or not JSON")
 
 
 def _is_decimal(value: Any) -> bool:
@@ -1693,7 +1696,10 @@ def schema_of(hint: Any) -> Message:
     model_validate(value), such as pydantic's models. In Annotated, a string describes,
     and a dict or pydantic's Field() adds keywords.
     """
-    return _read_hint(hint)[0]
+    try:
+        return _read_hint(hint)[0]
+    except RecursionError:
+        raise TypeError(f"{hint} contains itself") from None
 
 
 def _keep(value: Any) -> Any:
@@ -2568,17 +2574,14 @@ def uri_key(uri: Any) -> str:
 
 
 class Registry:
-    """The functions that a server offers.
+    """The functions that a server offers. One thread at a time may change them.
 
-    To add or remove some later, register them, or delete them from the dicts, then call
-    Server.changed(). Only one thread at a time may do so.
-
-        tools, resources, templates, prompts    by name or URI
-        completions   by (prompt or template, argument)
-        methods       of extensions, by name
-        mirrored      their params that HTTP repeats in Mcp-Name
-        extensions    their settings, by identifier
-        declared      capabilities; those of deleted tools stay
+    tools, resources, templates, prompts    by name or URI
+    completions   by (prompt or template, argument)
+    methods       of extensions, by name
+    mirrored      their params that HTTP repeats in Mcp-Name
+    extensions    their settings, by identifier
+    declared      capabilities; those of deleted tools stay
     """
 
     def __init__(self) -> None:
@@ -3288,8 +3291,8 @@ class Context:
         """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
-        # In the order of section 13. An unknown revision owes only what every modern one
-        # requires.
+        # In the order of section 13. An unknown revision owes only what every modern
+        # one requires.
         seen = rules(version if is_served else _MODERN[-1])
         check_params("_meta", seen.meta, self.meta)
         self._identify(self.meta)
@@ -3315,7 +3318,9 @@ class Context:
         method = self.method
         self._row = METHODS.get(method)
         is_extended = method in self.server.methods
-        function = serve_extension if is_extended else SERVED.get(method)
+        function = SERVED.get(method)
+        if is_extended:
+            function = serve_extension
         is_hidden = self._row and (
             method not in self._rules.methods
             or self._row.capability not in self.server.declared
@@ -3536,8 +3541,8 @@ class Peer:
         """Compare a modern request with its transport's headers."""
 
     def push(self, message: Message, send: Send) -> None:
-        """Send a change, through `send`. A transport overrides this if `send` might wait
-        for the client."""
+        """Send a change, through `send`. A transport overrides this if `send` might
+        wait for the client."""
         try:
             send(message)
         except Exception as problem:  # the other clients are still told
@@ -3588,8 +3593,8 @@ class Peer:
 # ======== 9. The server ===============================================================
 # The whole server is `handle(message, send)`: a message comes in, messages go out. A
 # `def` handler runs on the thread of the request, or that of `run=`; an `async def`
-# handler on the event loop, while the thread of the request waits. Transports serve each
-# message in a copy of the context (contextvars) of run()'s caller.
+# handler on the event loop, while the thread of the request waits. Transports serve
+# each message in a copy of the context (contextvars) of run()'s caller.
 
 
 class Server(Registry):
@@ -3604,9 +3609,10 @@ class Server(Registry):
     clients must share it. `run`: see RunHook. `loop`: the asyncio event loop of `async
     def` handlers; None: one on a thread of its own. `ttl_ms` and `cache_scope`
     ("private", "public") are caching hints. `show_errors`: the model gets the text of a
-    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons.
-    `on_watch` is called with the URI and the Context of each subscription to a
-    resource; it raises an exception to refuse one.
+    tool's unexpected exception, too. `info`: title, description, websiteUrl, icons. To
+    unregister, delete from the dicts `tools`, `resources`, `templates`, `prompts`, and
+    call changed(). `on_watch` is called with the URI and the Context of each
+    subscription to a resource; it raises an exception to refuse one.
 
         listeners      subscriptions, and sessions, that are told of changes
         _loop          the event loop; None: no coroutine has run
@@ -4503,8 +4509,8 @@ class Pipe(Peer):
             self.stop()  # nobody reads
 
     def stop(self, patience: float = 0.05) -> None:
-        """End serve(); a signal handler may call this. Unlike an Event's set(), it waits
-        for no lock."""
+        """End serve(). A signal handler may call this: unlike an Event's set(), it
+        waits for no lock."""
         self._deadline = min(self._deadline, time.monotonic() + patience)
         with suppress(RuntimeError):  # released before
             self._serving.release()
@@ -4643,9 +4649,9 @@ class Pipe(Peer):
 def abandon(peer: Peer) -> None:
     """Cancel all requests that run, and name them in the log."""
     left = list(peer.running.values())
-    if left:
-        names = [f"{one.method} {one.params.get('name', '')}" for one in left]
-        _log(f"requests abandoned: {len(left)} ({', '.join(names):.500})")
+    names = [f"{one.method} {one.params.get('name', '')}" for one in left]
+    if names:
+        _log(f"requests abandoned: {', '.join(names):.500}")
     peer.cancel_all()
 
 
@@ -4676,9 +4682,9 @@ def serve_stdio(server: Server) -> None:
 #     `_meta` 400 (-32602), headers 400 (-32020), version 400 (-32022), method 404
 #     (-32601), params 400 (-32602)
 #
-# Events go through an *outbox*. The thread that adds one of this request also writes it,
-# under the lock of the *answer*; others, such as changes, are left to the connection's
-# thread. A call that reports progress has these events:
+# Events go through an *outbox*. The thread that adds one of this request also writes
+# it, under the lock of the *answer*; others, such as changes, are left to the
+# connection's thread. A call that reports progress has these events:
 #
 #     data: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {...}}
 #
@@ -4742,10 +4748,9 @@ def read_chunks(stream: Any) -> bytes:
             raise HttpError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
         data += stream.read(size)
         line = stream.readline(1000)
-        if not size:  # after the last chunk, ignore trailers
-            while left > 0 and line.endswith(b"\r\n") and line != b"\r\n":
-                left -= len(line)
-                line = stream.readline(1000)
+        while not size and left > 0 and re.fullmatch(b"[^\r\n]+\r\n", line):
+            left -= len(line)  # ignore trailers after the last chunk
+            line = stream.readline(1000)
         if line != b"\r\n":
             raise HttpError(400, "a chunk or a trailer is malformed")
     return bytes(data)
@@ -4939,9 +4944,9 @@ class Outbox:
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
-        """Let a reader take the waiting events, or all events after one that the client
-        has seen: later ones may have been lost with its connection. Any other reader
-        must end. False: the outbox has ended, and there are no such events."""
+        """Let a reader take the waiting events, or all after one that the client has
+        seen. Any other reader must end. False: the outbox has ended, without such
+        events."""
         with self._moved:
             if after is not None:
                 following = self.first + len(self.events)
@@ -5055,17 +5060,14 @@ class Answer:
     def takes_events(self) -> bool:
         """Tell whether the client accepts a stream; without Accept, it does."""
         accept = self.exchange.headers.get("accept", "*/*")
-        named = re.search(r"(?i)text/(event-stream|\*)|\*/\*", accept)
-        return self.listens or named is not None
+        names_them = re.search(r"(?i)text/(event-stream|\*)|\*/\*", accept)
+        return self.listens or bool(names_them)
 
-    def new_outbox(self) -> Outbox:
-        return Outbox(self)
-
-    def stream(self) -> Outbox:
+    def stream(self) -> Any:
         """Become a stream, if need be; return the outbox."""
         if self.outbox is None:
             with self.lock:
-                self.outbox = self.outbox or self.new_outbox()
+                self.outbox = self.outbox or self.peer.new_outbox(self)
                 if self.ended:  # the client has left
                     self.outbox.detach(self)
         return self.outbox
@@ -5135,7 +5137,7 @@ class Answer:
         if self.written + KEEP_ALIVE_SECONDS < now and exchange.ready():
             self.written = now
             if self.outbox is None and self.takes_events():
-                self.outbox = self.new_outbox()
+                self.outbox = self.peer.new_outbox(self)
                 self._begin()
             if self.begun:
                 exchange.write(b": \n\n")
@@ -5245,39 +5247,14 @@ class PostPeer(Peer):
         ctx.params.clear()
         ctx.meta.clear()
 
+    def new_outbox(self, answer: Answer) -> Outbox:
+        return Outbox(answer)
+
+    def end_answer(self, answer: Answer) -> None:
+        self.cancel_all()  # a subscription whose client has left
+
 
 # ---- who may call
-def bearer(
-    tokens: dict[str, Any], header: str = "authorization", metadata_url: str = ""
-) -> Func:
-    """Make an `authorize` function from {token: principal}; `header="x-api-key"` for
-    API keys."""
-    import hmac
-
-    scheme = ""
-    name = "ApiKey"  # RFC 9110 §11.6.1: a challenge needs a scheme
-    if header.lower() == "authorization":
-        scheme = "bearer"
-        name = "Bearer"
-
-    def authorize(headers: Headers) -> Any:
-        told = []
-        given, _, word = headers.get(header.lower(), "").rpartition(" ")
-        if word and given.lower() == scheme:
-            token = word.encode("latin-1", "replace")
-            for key, who in tokens.items():
-                # Compare in constant time, so that timing reveals nothing.
-                if hmac.compare_digest(key.encode(), token):
-                    return who
-            told.append('error="invalid_token"')
-        if metadata_url:
-            told.append(f'resource_metadata="{metadata_url}"')
-        challenge = f"{name} {', '.join(told)}".rstrip()
-        raise HttpError(401, "no valid token", {"WWW-Authenticate": challenge})
-
-    return authorize
-
-
 def name_of(host: str) -> str:
     """Return the name in a Host or Origin header: "::1" for "http://[::1]:80"."""
     return re.sub(r"^https?://|:\d*$", "", host.lower()).strip("[]")
@@ -5309,10 +5286,10 @@ class Endpoint:
 
     `hosts`: allowed names in the Host header ("*": any; None: loopback names if bound
     to loopback). `origins`: allowed values of the Origin header ("*": any), besides
-    those of `hosts`. `authorize` takes the headers, by name in any case, and returns the
-    principal, or raises HttpError. `metadata`: the document of RFC 9728. `cors`: answer
-    browsers. `stateless`: serve legacy requests without a session. `sse_on_get`: also
-    open HTTP+SSE on the endpoint itself.
+    those of `hosts`. `authorize` takes the headers, by name in any case, and returns
+    the principal, or raises HttpError. `metadata`: the document of RFC 9728. `cors`:
+    answer browsers. `stateless`: serve legacy requests without a session. `sse_on_get`:
+    also open HTTP+SSE on the endpoint itself.
 
         answers     those whose handlers run
         _checks     true while there is a thread mcp-check
@@ -5408,7 +5385,7 @@ class Endpoint:
         """Check a principal; `0` may be one."""
         try:
             digest(principal)
-        except (TypeError, ValueError):
+        except ValueError:
             raise TypeError(
                 f"authorize= must return a JSON value, not {principal!r:.200}"
             ) from None
@@ -5453,7 +5430,7 @@ class Endpoint:
         message = self.read_message(exchange)
         listens = is_request(message) and message["method"] == "subscriptions/listen"
         answer = Answer(exchange, PostPeer(exchange.headers), listens)
-        answer = legacy_answer(self, answer, message)
+        find_session(self, answer, message)
         self.server.handle(
             message,
             answer,
@@ -5490,8 +5467,7 @@ class Endpoint:
                     raise HttpError(503, "too many streams", {"Retry-After": "1"})
             self.answers[answer] = None
         self.begin_checks()
-        is_post = isinstance(answer.peer, PostPeer)
-        if self.closed and is_post:
+        if self.closed and isinstance(answer.peer, PostPeer):
             answer.peer.close()  # close() may not have seen it
         try:
             work()
@@ -5499,8 +5475,7 @@ class Endpoint:
         finally:
             with self.lock:
                 del self.answers[answer]
-            if is_post:
-                answer.peer.cancel_all()  # a subscription whose client has left
+            answer.peer.end_answer(answer)
 
     def begin_checks(self) -> None:
         """Start the thread mcp-check, unless it runs, or no thread is left."""
@@ -5532,11 +5507,11 @@ class Endpoint:
 
 
 # ======== 14. Sessions over HTTP, resumable streams, HTTP+SSE =========================
-# The answer to `initialize` has a session id, which the client repeats in a header; to a
-# request with this header, 404 means that the session is gone. A GET gets messages that
-# belong to no request; in HTTP+SSE, the transport of 2024-11-05, all messages. A GET
-# that names an event gets the rest of that event's stream. An event's id is the name of
-# its outbox and its number. The life of a call whose connection breaks:
+# The answer to `initialize` has a session id, which the client repeats in a header; to
+# a request with this header, 404 means that the session is gone. A GET gets messages
+# that belong to no request; in HTTP+SSE, the transport of 2024-11-05, all messages. A
+# GET that names an event gets the rest of that event's stream. An event's id is the
+# name of its outbox and its number. The life of a call whose connection breaks:
 #
 #     POST tools/call               an Answer with an Outbox; events 1, 2 are written
 #     the connection breaks         mcp-check detaches the Answer; the handler goes on,
@@ -5550,6 +5525,7 @@ SESSION_SECONDS = 3600  # without a request, until a session expires
 REPLAY_BYTES = 2**17  # of events that a stream keeps, for clients that come back
 MAX_KEPT_BYTES = 2**26  # of streams that have ended, in all sessions
 RETRY_MS = 500  # until a client comes back after close_stream()
+_GONE = "the session is gone; send `initialize` to open another"
 __all__ += """
     MAX_KEPT_BYTES MAX_NAME_LENGTH MAX_SESSIONS REPLAY_BYTES RETRY_MS SESSION_SECONDS
 """.split()
@@ -5584,9 +5560,27 @@ class HttpSession(Peer):
         if self.endpoint.closed:  # close() may not have seen it
             self.close()
 
+    def new_outbox(self, answer: Answer) -> Outbox:
+        """Make an outbox that outlives its connection."""
+        outbox = Outbox(answer, REPLAY_BYTES)
+        self.endpoint.sessions.keep(self, outbox)
+        if self.session and self.session.rules.has("priming events"):
+            answer.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
+        return outbox
+
+    def end_answer(self, answer: Answer) -> None:
+        if answer.outbox and not answer.listens:
+            self.endpoint.sessions.keep(self, answer.outbox, ASK_SECONDS)
+        self.settle()
+
     def disconnect(self, send: Send) -> None:
-        if isinstance(send, SessionAnswer):
-            send.disconnect()
+        if not isinstance(send, Answer) or not send.takes_events():
+            return
+        outbox = send.stream()
+        reader = outbox.reader
+        if reader and send.greeting:  # a priming event tells how to come back
+            outbox.detach(reader)
+            reader.flush()
 
     def check_questions(self) -> None:
         sessions = self.endpoint.sessions.all()
@@ -5662,7 +5656,7 @@ class Sessions:
         ident = exchange.headers.get("mcp-session-id", named)
         session = self._open.get(ident)
         if session is None or session.principal != digest(exchange.principal):
-            raise HttpError(404, GONE)
+            raise HttpError(404, _GONE)
         if exchange.headers.get("mcp-protocol-version", R2) not in versions("legacy"):
             raise HttpError(400, "MCP-Protocol-Version must be legacy")
         session.used = time.monotonic()
@@ -5699,63 +5693,27 @@ class Sessions:
                 session.close()
 
 
-class SessionAnswer(Answer):
-    """The answer to a POST in a session: it outlives its connection."""
-
-    def new_outbox(self) -> Outbox:
-        outbox = Outbox(self, REPLAY_BYTES)
-        session = self.peer.session
-        self.peer.endpoint.sessions.keep(self.peer, outbox)
-        if session and session.rules.has("priming events"):
-            self.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
-        return outbox
-
-    def disconnect(self) -> None:
-        """Disconnect, if a priming event has told the client how to come back."""
-        if not self.takes_events():
-            return
-        outbox = self.stream()
-        reader = outbox.reader
-        if reader and self.greeting:
-            outbox.detach(reader)
-            reader.flush()
-
-    def finish(self) -> None:
-        super().finish()
-        if self.outbox:  # its session may have ended
-            self.peer.endpoint.sessions.keep(self.peer, self.outbox, ASK_SECONDS)
-        self.peer.settle()
-
-
 # ---- the endpoint for legacy clients
-def legacy_answer(endpoint: Endpoint, answer: Answer, message: Any) -> Answer:
-    """Return the answer to a message of either era."""
+def find_session(endpoint: Endpoint, answer: Answer, message: Any) -> None:
+    """Give the answer to a legacy message its session."""
     with suppress(KeyError, TypeError):  # a message without these is legacy
         if META_VERSION in message["params"]["_meta"]:
-            return answer
+            return
     # [2025-11-25] basic/transports §Session Management.
     exchange = answer.exchange
     version = exchange.headers.get("mcp-protocol-version", R2)
     if version not in REVISIONS:
         raise HttpError(400, "MCP-Protocol-Version is unknown")
-    request = message if isinstance(message, dict) else {}
-    session = None
     if endpoint.stateless:
         if version in versions("legacy"):
             Session(endpoint.server, answer.peer, version, {}).open()
-    elif request.get("method") == "initialize" and "id" in request:
-        session = HttpSession(endpoint, exchange)
+    elif is_request(message) and message["method"] == "initialize":
+        answer.peer = HttpSession(endpoint, exchange)
     elif "mcp-session-id" in exchange.headers:
-        session = endpoint.sessions.find(exchange)
-    if session:
-        answer = SessionAnswer(exchange, session)
+        answer.peer = endpoint.sessions.find(exchange)
     # Answers in a session have status 200, except to a refused batch.
     if answer.peer.session and not isinstance(message, list):
         answer.is_early = False
-    return answer
-
-
-GONE = "the session is gone; send `initialize` to open another"
 
 
 def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5778,7 +5736,7 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
             raise HttpError(405, "this stream has ended", {"Allow": "POST, DELETE"})
         if outbox is session.own and after is not None and outbox.place > after + 1:
             session.close()  # changes are missing: the client must fetch everything
-            raise HttpError(404, GONE)
+            raise HttpError(404, _GONE)
 
     endpoint.run_handler(answer, listen)
 
@@ -5856,10 +5814,11 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
-# reads requests and calls Endpoint.serve() with a SocketExchange of each. A request is
-# refused, and its connection closed, if it is malformed in any way: a proxy might take
-# it for two (RFC 9112 §11.2).
+# Not MCP: skip on first reading. bearer() makes a function for `authorize=`. An
+# HttpServer gives each connection a thread, which reads requests and calls
+# Endpoint.serve() with a SocketExchange of each. A request is refused, and its
+# connection closed, if it is malformed in any way: a proxy might take it for two (RFC
+# 9112 §11.2).
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -5969,7 +5928,9 @@ class HttpServer:
                 sock, address = self.socket.accept()
         except OSError:  # none has come, or no descriptor is left
             return
-        sock.settimeout(None)
+        # On Windows, hang_up() does not end a send that waits.
+        seconds = max(SEND_SECONDS, BODY_SECONDS)
+        sock.settimeout(None if os.name == "posix" else seconds)
         serve = partial(attempt, partial(self.serve, sock, address))
         if self.admit(sock) and spawn("mcp-connection", serve):
             return
@@ -6105,6 +6066,7 @@ class SocketExchange(Exchange):
     ) -> None:
         self.server = server
         self.sock = sock
+        self.step = partial(server.step, sock)
         self.address, self.port = address[:2]
         self.hosts = server.hosts
 
@@ -6132,9 +6094,9 @@ class SocketExchange(Exchange):
     def body(self) -> bytes:
         if self.chunked and self.headers.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.server.step(self.sock, READS, BODY_SECONDS)
+        self.step(READS, BODY_SECONDS)
         data = super().body()
-        self.server.step(self.sock, SERVES)
+        self.step(SERVES)
         self.server.trace(">", data, self.port, self.headers, http=self.name)
         return data
 
@@ -6144,15 +6106,14 @@ class SocketExchange(Exchange):
         # After a flaw, or an unread body, the rest may look like another request.
         if self.unread or self.flaw or ends:
             self.closing = True
-        framing = {}
+        framing = {"Date": http_date(int(time.time()))}
         if self.closing:
             framing["Connection"] = "close"
         if body is not None and status != 204:
             framing["Content-Length"] = str(len(body))
         elif body is None and self.chunked:
             framing["Transfer-Encoding"] = "chunked"
-        date = http_date(int(time.time()))
-        head = f"HTTP/1.1 {status} \r\nDate: {date}\r\n"
+        head = f"HTTP/1.1 {status} \r\n"
         for name, value in {**headers, **framing}.items():
             # A line end in a value would start another header.
             head += printable(f"{name}: {value}") + "\r\n"
@@ -6162,13 +6123,13 @@ class SocketExchange(Exchange):
             data = b""
         self._send(data, head.encode("ascii", "backslashreplace") + b"\r\n")
         if body is None or self.closing:  # events follow; or a handler of HTTP+SSE
-            self.server.step(self.sock, SERVES)
+            self.step(SERVES)
 
     def _send(self, data: bytes, head: bytes = b"") -> None:
         try:
             for at in range(0, len(data) or 1, _PART):
                 left = len(data) - at
-                self.server.step(self.sock, SENDS, SEND_SECONDS, left)
+                self.step(SENDS, SEND_SECONDS, left)
                 self.sock.sendall(head + data[at : at + _PART])
                 head = b""
         except OSError:
@@ -6180,7 +6141,7 @@ class SocketExchange(Exchange):
         if self.chunked:
             data = b"%x\r\n%s\r\n" % (len(data), data)
         self._send(data)
-        self.server.step(self.sock, SERVES)
+        self.step(SERVES)
 
     def end(self, hang_up: bool = False) -> None:
         if self.chunked:
@@ -6203,6 +6164,37 @@ class SocketExchange(Exchange):
         self.closing = True
         self.server.trace(">", b"", self.port, closed=True)
         hang_up(self.sock)
+
+
+def bearer(
+    tokens: dict[str, Any], header: str = "authorization", metadata_url: str = ""
+) -> Func:
+    """Make an `authorize` function from {token: principal}; `header="x-api-key"` for
+    API keys."""
+    import hmac
+
+    scheme = ""
+    name = "ApiKey"  # RFC 9110 §11.6.1: a challenge needs a scheme
+    if header.lower() == "authorization":
+        scheme = "bearer"
+        name = "Bearer"
+
+    def authorize(headers: Headers) -> Any:
+        told = []
+        given, _, word = headers.get(header.lower(), "").rpartition(" ")
+        if word and given.lower() == scheme:
+            token = word.encode("latin-1", "replace")
+            for key, who in tokens.items():
+                # Compare in constant time, so that timing reveals nothing.
+                if hmac.compare_digest(key.encode(), token):
+                    return who
+            told.append('error="invalid_token"')
+        if metadata_url:
+            told.append(f'resource_metadata="{metadata_url}"')
+        challenge = f"{name} {', '.join(told)}".rstrip()
+        raise HttpError(401, "no valid token", {"WWW-Authenticate": challenge})
+
+    return authorize
 
 
 def http_server(

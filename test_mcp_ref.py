@@ -3,12 +3,6 @@
 Most are scripts, in the language of examples/testing.
 """
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import ast
@@ -108,6 +102,7 @@ from testing.scripts import (
     Talk,
     begin,
     client,
+    differences,
     each,
     event_of,
     exchange,
@@ -157,6 +152,17 @@ open a
 < 1 {"content": [{"text": "held"}]}
 > "\ud800" tools/list
 < ? error {INVALID_REQUEST} id
+== params and `_meta` that are null are absent; nothing else that is empty is | on: 2025-11-25
+>> {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": null}
+< 7 {"tools": ["*", "..."]}
+tools/call {"name": "add", "arguments": {"a": 1}, "_meta": null} => "3"
+tools/call {"name": "add", "arguments": {"a": 1}, "_meta": 0} => error {INVALID_PARAMS}
+tools/call {"name": "add", "arguments": {"a": 1}, "_meta": ""} => error {INVALID_PARAMS}
+tools/call {"name": "add", "arguments": {"a": 1}, "_meta": []} => error {INVALID_PARAMS}
+tools/call {"name": "add", "arguments": {"a": 1}, "_meta": false} => error {INVALID_PARAMS}
+== without a session, params that are null name no revision | on: modern memory | bare
+>> {"jsonrpc": "2.0", "id": 8, "method": "tools/list", "params": null}
+< 8 error {INVALID_PARAMS}
 == arguments that break the schema are a result since 2025-11-25, and an error before
 [2025-11-25..] :add {"a": "x"} => {"isError": true, "content": [{"text": "*"}]}
 [2025-11-25..] :add {"a": 1, "nobody": 2} => {"isError": true}
@@ -208,40 +214,31 @@ resources/read {"uri": "x:y"} => error {METHOD_NOT_FOUND}
 )
 
 
-# The answer to lines that are not messages.
-JUNK = {
-    "? error {PARSE_ERROR}": [
-        "{",
-        "[NaN]",
-        "-Infinity",
-        "[" * 20000,
-        r'{"id": 1, "x": "\xff"}',
-    ],
-    "? error {INVALID_REQUEST}": ["true", '"x"', "null", "{}", "[]"],
-    "? error {INVALID_REQUEST} id": [
-        f'{{"jsonrpc": "2.0", "id": {wrong}, "method": "ping"}}'
-        for wrong in ("null", "true", "1.0", "{}")
-    ],
-    '"a" error {INVALID_REQUEST} jsonrpc': [
-        '{"id": "a", "method": "ping"}',
-        '{"jsonrpc": "1.0", "id": "a", "method": "ping"}',
-    ],
-    "1 error {INVALID_REQUEST} method": [
-        f'{{"jsonrpc": "2.0", "id": 1, {wrong}}}'
-        for wrong in (
-            '"method": 7',
-            '"x": 1',
-            '"method": "x", "params": [1]',
-        )
-    ],
-}
-
-
+# Lines that are not messages, and the answer to each.
+JUNK = r"""
+{                                                         | ? error {PARSE_ERROR}
+[NaN]                                                     | ? error {PARSE_ERROR}
+-Infinity                                                 | ? error {PARSE_ERROR}
+{"id": 1, "x": "\xff"}                                    | ? error {PARSE_ERROR}
+true                                                      | ? error {INVALID_REQUEST}
+"x"                                                       | ? error {INVALID_REQUEST}
+null                                                      | ? error {INVALID_REQUEST}
+{}                                                        | ? error {INVALID_REQUEST}
+[]                                                        | ? error {INVALID_REQUEST}
+{"jsonrpc": "2.0", "id": null, "method": "ping"}          | ? error {INVALID_REQUEST} id
+{"jsonrpc": "2.0", "id": true, "method": "ping"}          | ? error {INVALID_REQUEST} id
+{"jsonrpc": "2.0", "id": 1.0, "method": "ping"}           | ? error {INVALID_REQUEST} id
+{"jsonrpc": "2.0", "id": {}, "method": "ping"}            | ? error {INVALID_REQUEST} id
+{"id": "a", "method": "ping"}                             | "a" error {INVALID_REQUEST} jsonrpc
+{"jsonrpc": "1.0", "id": "a", "method": "ping"}           | "a" error {INVALID_REQUEST} jsonrpc
+{"jsonrpc": "2.0", "id": 1, "method": 7}                  | 1 error {INVALID_REQUEST} method
+{"jsonrpc": "2.0", "id": 1, "x": 1}                       | 1 error {INVALID_REQUEST} method
+{"jsonrpc": "2.0", "id": 1, "method": "x", "params": [1]} | 1 error {INVALID_REQUEST} method
+"""
 test_junk = scripts(
     "== junk, even blank lines or a BOM, stops no stream\n"
-    + "".join(
-        f">> {line}\n< {answer}\n" for answer, lines in JUNK.items() for line in lines
-    )
+    + re.sub(r"(?m)^(.+?) +\| (.*)$", r">> \1\n< \2", JUNK)
+    + f">> {'[' * 20000}\n< ? error {{PARSE_ERROR}}"
     + r"""
 >> \xef\xbb\xbf{"jsonrpc": "2.0", "method": "notifications/x"}\x0d
 [pipe] >> \x0d
@@ -302,21 +299,33 @@ def test_the_tables_are_those_of_the_specification(name):
             key: (row.since, row.until, {*row.way}, {*row.flags.split(",")} - {""})
             for key, row in getattr(revisions, name).items()
         }
-        ours = {
-            str(key): (
-                row.since,
-                row.until,
-                {*getattr(row, "way", "")},
-                {flag for flag in flags if getattr(row, flag, False)},
-            )
-            for key, row in getattr(mcp, name).items()
-        }
+        ours = {}
+        for key, row in getattr(mcp, name).items():
+            marks = {flag for flag in flags if getattr(row, flag, False)}
+            way = {*getattr(row, "way", "")}
+            ours[str(key)] = row.since, row.until, way, marks
     for key in sorted({*ours, *theirs}):
         place = f"{key}: mcp_ref.py, then {name} of examples/testing/revisions.py"
         assert (place, ours.get(key)) == (place, theirs.get(key)), place
 
 
 # ======== The core: what is offered, listed, called and read, in each revision
+
+
+def session_that_is_asked(server, sent, peer=None):
+    """Open a legacy session whose client fills in forms; what it hears is in `sent`.
+
+    Returns a function that begins to serve a message from it, given by its members.
+    """
+    peer = peer or mcp.Peer()
+
+    def serve(**message) -> Future:
+        return begin(server.handle, {"jsonrpc": "2.0", **message}, sent.put, peer=peer)
+
+    serve(**OPENING).result(PATIENCE)
+    serve(**json.loads(READY)).result(PATIENCE)
+    assert "result" in next_of(sent)
+    return serve
 
 
 def silent(stage: Stage):
@@ -350,15 +359,8 @@ def core(stage: Stage):
         if kept[1:]:  # this call has been answered
             kept[0].progress(9)
             kept[0].log("error", "late")
-        return {
-            "a": [
-                ctx.method,
-                ctx.version,
-                ctx.client_info["name"],
-                ctx.principal,
-                *watched,
-            ]
-        }
+        who = ctx.client_info["name"], ctx.principal
+        return {"a": [ctx.method, ctx.version, *who, *watched]}
 
     core_results(server)
     core_resources(server)
@@ -370,10 +372,9 @@ def core_results(server):
 
     @server.tool
     def contents() -> list:
+        notes = {"priority": 1, "lastModified": "2025-01-01T00:00:00Z"}
         return [
-            mcp.text(
-                "t", annotations={"priority": 1, "lastModified": "2025-01-01T00:00:00Z"}
-            ),
+            mcp.text("t", annotations=notes),
             mcp.image(PNG, "image/png", annotations=None),
             mcp.audio(b"wav", "audio/wav"),
             mcp.embedded("x://z", b"\0", _meta={"m": 1}),
@@ -393,6 +394,7 @@ def core_results(server):
         "vector": {"resultType": "vector", "result": []},
         "posing": {"content": [], "resultType": "input_required"},
         "nan": {"x": float("nan")},
+        "shapeless": mcp.Result({"_meta": 7}),
     }.items():
         server.tool(name=name)(gives(value))
 
@@ -494,6 +496,7 @@ test_core = scripts(
 [modern] :own => {"resultType": "example.org/own", "x": 1, "content": null}
 [modern] :vector => {"resultType": "complete", "structuredContent": {"resultType": "vector"}}
 :posing => {"content": []}
+[modern] :shapeless => error {INTERNAL_ERROR}
 [2025-06-18..] :nan => {"isError": true}
 [2025-06-18..] :contents => {"content": [{"annotations": {"priority": 1, "lastModified": "*"}},
     {}, {}, {"_meta": {"m": 1}}, {"type": "resource_link", "uri": "x://y", "title": "Y"}]}
@@ -539,10 +542,15 @@ subscriptions/listen {"notifications": {"resourceSubscriptions": [3]}} => error 
 [pipe] < - notifications/cancelled {"requestId": ""}
 [pipe] < "" {"resultType": "complete", "_meta": {"{META}subscriptionId": ""}}
 == a notification that belongs to no request, to whom it may go | on: *
-[modern] > 2 subscriptions/listen {"notifications": {"example.org/news": true}}
+[modern] > 2 subscriptions/listen {"notifications": {"example.org/news": true,
+    "notifications/tools/list_changed": true}}
 [modern] < - notifications/subscriptions/acknowledged {"notifications": {}}
 [modern] > 3 subscriptions/listen {"notifications": {"toolsListChanged": true}}
 [modern] < - notifications/subscriptions/acknowledged
+quiet
+changed tools
+[modern] < - notifications/tools/list_changed {"_meta": {"{META}subscriptionId": 3}}
+[legacy] < - notifications/tools/list_changed
 quiet
 notify example.org/news {"x": 1}
 [modern] < - example.org/news {"x": 1, "_meta": {"{META}subscriptionId": 2}}
@@ -574,6 +582,15 @@ notify example.org/news {}
 > #b {"role": "assistant", "content": {"type": "text", "text": "h"}, "model": "m"}
 > #a {NO}
 < 1 {"content": [{"text": "[\"model\", \"where\", \"who\"]"}]}
+== one answer that is not valid ends the wait for all | on: 2025-06-18..2025-11-25 memory
+> 1 :together
+< #a elicitation/create
+< #b sampling/createMessage
+< #c roots/list
+> #b {"role": "perhaps"}
+< - notifications/cancelled
+< - notifications/cancelled
+< 1 {"isError": true}
 == request state expires | on: modern memory | limits: {"STATE_SECONDS": -2}
 tools/call {"name": "rounds"} => {"requestState": "*"}
 tools/call {"name": "rounds", "requestState": "{STATE}"} => error {INVALID_PARAMS} requestState
@@ -672,7 +689,12 @@ def questions(stage: Stage):
 test_questions = scripts(
     r"""
 == the same words under other keys are other questions
-[modern] :guests => {"inputRequests": {"a": {}, "b": null}}
+[modern] :guests ? a elicitation/create {} -> {"action": "accept", "content": {"name": "Ann"}}
+    ? b elicitation/create {} -> {"action": "accept", "content": {"name": "Bob"}}
+    => {"inputRequests": {"a": null, "b": null, "c": {}, "d": {}}}
+[modern] tools/call {"name": "guests", "arguments": {}, "requestState": "{STATE}", "inputResponses": {
+    "c": {"action": "accept", "content": {"name": "Cay"}},
+    "d": {"action": "accept", "content": {"name": "Dan"}}}} => "Ann Bob Cay Dan"
 [legacy] > 9 :guests
 [legacy] < #a elicitation/create
 [legacy] > #a {"action": "accept", "content": {"name": "Ann"}}
@@ -703,35 +725,24 @@ test_questions = scripts(
 )
 
 
-def test_each_key_has_an_answer_of_its_own_in_the_modern_era():
-    server, state, given = questions(Stage()), None, {}
-    for key, name in (("a", "Ann"), ("b", "Bob"), ("c", "Cay")):
-        retry = {"requestState": state, "inputResponses": given} if state else {}
-        asked = ask(server, "tools/call", name="guests", **retry)
-        assert key in asked["inputRequests"]
-        state = asked["requestState"]
-        given = {key: {"action": "accept", "content": {"name": name}}}
-    given["d"] = {"action": "accept", "content": {"name": "Dan"}}
-    said = ask(
-        server, "tools/call", name="guests", requestState=state, inputResponses=given
-    )
-    assert said["content"][0]["text"] == "Ann Bob Cay Dan"
-
-
 def test_state_is_bound_to_the_principal_and_shared_by_the_key():
-    one, two, other = (
-        mcp.Server("s", state_key=key) for key in ("k" * 16, b"k" * 16, None)
+    one, two, other, named = (
+        mcp.Server(name, state_key=key)
+        for name, key in zip("ssst", ("k" * 16, b"k" * 16, None, "k" * 16))
     )
-    for server in (one, two, other):
+    for server in (one, two, other, named):
         core_questions(server)
-    ann = ["ann", {"sub": 1}]
+    ann = ["ann", {"sub": 1, "of": 2}]
     state = ask(one, "tools/call", ann, name="rounds")["requestState"]
     for server, principal, good in (
         (one, ann, True),
-        (two, ["ann", {"sub": 1}], True),
+        (two, ["ann", {"of": 2, "sub": 1}], True),
+        (two, ["ann", {"sub": 1.0, "of": 2}], False),
+        (two, ["ann", {"sub": True, "of": 2}], False),
         (two, "bob", False),
         (two, None, False),
         (other, ann, False),
+        (named, ann, False),
     ):
         answer = ask(server, "tools/call", principal, name="rounds", requestState=state)
         assert answer.get("code") == (None if good else CODES["INVALID_PARAMS"]), answer
@@ -754,19 +765,15 @@ def test_a_call_that_is_cancelled_or_whose_client_has_left_waits_for_no_answer()
         except mcp.AskError as problem:
             ended.put(str(problem))
 
-    peer = mcp.Peer(sent.put)
-    for message in (OPENING, json.loads(READY)):
-        server.handle(message, lambda _: None, peer=peer)
-    params = {"name": "asks", "arguments": {}}
-    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
-    begin(server.handle, call, sent.put, peer=peer)
+    peer = mcp.Peer()
+    serve = session_that_is_asked(server, sent, peer)
+    serve(id=2, method="tools/call", params={"name": "asks"})
     assert next_of(sent)["method"] == "elicitation/create"
-    cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
-    server.handle({"jsonrpc": "2.0", **cancel}, sent.put, peer=peer)
+    serve(method="notifications/cancelled", params={"requestId": 2})
     assert "cancelled" in next_of(ended)
     peer.close()
     # With an id of its own: that of the first call is in use until its handler returns.
-    begin(server.handle, {**call, "id": 3}, sent.put, peer=peer)
+    serve(id=3, method="tools/call", params={"name": "asks"})
     assert "closing" in next_of(ended)
 
 
@@ -782,15 +789,9 @@ def test_an_answer_serves_the_text_of_its_question_only(key, with_state):
 
     def reply(asked: dict, state=True) -> dict:
         state = {"requestState": asked["requestState"]} if state else {}
-        return ask(
-            server,
-            "tools/call",
-            name="delete",
-            **state,
-            inputResponses={
-                name: {"action": "decline"} for name in asked["inputRequests"]
-            },
-        )
+        answers = dict.fromkeys(asked["inputRequests"], {"action": "decline"})
+        given = {"name": "delete", "inputResponses": answers}
+        return ask(server, "tools/call", **given, **state)
 
     first = ask(server, "tools/call", name="delete")
     files.append(1000)
@@ -841,26 +842,17 @@ def test_the_text_of_an_argument_may_be_as_deep_as_a_message():
 
 
 def test_an_answer_of_the_wrong_kind_is_no_answer_to_a_form_made_by_hand():
-    server, sent = mcp.Server("s"), []
+    server, sent = mcp.Server("s"), queue.Queue()
 
     @server.tool
     def asks(ctx: Context) -> str:
         return str(ctx.elicit("?", schema={"properties": {"a": {"type": "string"}}}))
 
-    peer, hello = mcp.Peer(sent.append), {"capabilities": {"elicitation": {}}}
-    hello = {**hello, "protocolVersion": NEWEST_LEGACY, "clientInfo": {}}
-    first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-    server.handle(first, sent.append, peer=peer)
-    server.handle(json.loads(READY), sent.append, peer=peer)
-    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
-    call["params"] = {"name": "asks"}
-    called = begin(server.handle, call, sent.append, peer=peer)
-    wait_until(lambda: sent[-1].get("method") == "elicitation/create")
-    result = {"action": "accept", "content": [1]}
-    response = {"jsonrpc": "2.0", "id": sent[-1]["id"], "result": result}
-    server.handle(response, sent.append, peer=peer)
-    called.result(PATIENCE)
-    assert "not valid" in sent[-1]["result"]["content"][0]["text"]
+    serve = session_that_is_asked(server, sent)
+    serve(id=2, method="tools/call", params={"name": "asks"})
+    ident = next_of(sent)["id"]
+    serve(id=ident, result={"action": "accept", "content": [1]})
+    assert "not valid" in words_of(next_of(sent)["result"])
 
 
 def test_lists_are_whole_while_another_thread_unregisters():
@@ -911,13 +903,8 @@ def test_coroutines_run_on_the_authors_loop():
         server = fixture(Stage(), loop=asyncio.get_running_loop())
         with pytest.raises(RuntimeError, match="loop"):
             server.run([])
-        said = await asyncio.to_thread(
-            ask,
-            server,
-            "tools/call",
-            name="coroutine",
-            arguments={"what": "awaits"},
-        )
+        call = {"name": "coroutine", "arguments": {"what": "awaits"}}
+        said = await asyncio.to_thread(ask, server, "tools/call", **call)
         assert list(said["inputRequests"]) == ["q"]
         stopped = asyncio.new_event_loop()
         said = fixture(Stage(), loop=stopped).call("coroutine")
@@ -954,13 +941,8 @@ server.run([])
 
 def start_meeting(text: str) -> tuple[Any, list[str]]:
     """Start a server, and 60 calls of a coroutine: once all run, they end in turn."""
-    server = subprocess.Popen(
-        [sys.executable, "-c", MEETING % (2 * PATIENCE)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=MCP_REF.parent,
-    )
+    words = [sys.executable, "-c", MEETING % (2 * PATIENCE)]
+    server = subprocess.Popen(words, stdin=-1, stdout=-1, stderr=-1, cwd=HERE)
     calls = (
         modern("tools/call", n, name="meet", arguments={"text": text})
         for n in range(60)
@@ -1041,18 +1023,15 @@ def test_unexpected_errors_are_named_or_hidden():
             sys.exit(2)
         raise mcp.ToolError("own") if what == "own" else ValueError(what)
 
+    hidden = "the tool failed; see the server's log"
     for options, words in (
         ({}, ["SystemExit: 2", "ValueError: -7", "text", "own"]),
-        (
-            {"show_errors": False},
-            [*["the tool failed; see the server's log"] * 3, "own"],
-        ),
+        ({"show_errors": False}, [hidden, hidden, hidden, "own"]),
     ):
         server = mcp.Server("s", **options)
         server.tool(fails)
-        results = [
-            server.call("fails", what=what) for what in ("exit", "-7", "text", "own")
-        ]
+        kinds = ("exit", "-7", "text", "own")
+        results = [server.call("fails", what=what) for what in kinds]
         assert [words_of(result) for result in results] == words
         assert all(result["isError"] for result in results)
 
@@ -1142,23 +1121,6 @@ def test_a_subscription_ends_with_its_peer(ordered):
         end = begin(server.handle, listen, sent.put, peer=peer)
 
 
-def session_that_is_asked(server, sent):
-    """Open a legacy session whose client fills in forms; what it hears is in `sent`.
-
-    Returns a function that begins to serve a message from it, given by its members.
-    """
-    peer = mcp.Peer()
-
-    def serve(**message) -> Future:
-        return begin(server.handle, {"jsonrpc": "2.0", **message}, sent.put, peer=peer)
-
-    hello = {**OPENING["params"], "capabilities": {"elicitation": {}}}
-    serve(id=1, method="initialize", params=hello).result(PATIENCE)
-    serve(method="notifications/initialized").result(PATIENCE)
-    assert "result" in next_of(sent)
-    return serve
-
-
 @parametrize("end", ["notifications/cancelled", "refused", "late"])
 def test_a_coroutine_whose_question_fails_leaves_nothing_in_the_log(end, caplog):
     """What asyncio reports, it reports when a future is forgotten."""
@@ -1186,36 +1148,6 @@ def test_a_coroutine_whose_question_fails_leaves_nothing_in_the_log(end, caplog)
     assert "never retrieved" not in caplog.text
 
 
-def test_one_answer_that_is_not_valid_ends_the_wait_for_all():
-    server, sent = mcp.Server("s"), queue.Queue()
-
-    @server.tool
-    def asks(ctx: Context) -> str:
-        one, two = mcp.elicitation("A?", x=int), mcp.elicitation("B?", x=int)
-        return str(ctx.ask({"a": one, "b": two}))
-
-    serve = session_that_is_asked(server, sent)
-    call = serve(id=2, method="tools/call", params={"name": "asks"})
-    next_of(sent)
-    ident = next_of(sent)["id"]
-    serve(id=ident, result={"action": "perhaps"}).result(PATIENCE)
-    call.result(PATIENCE)
-    assert next_of(sent)["method"] == "notifications/cancelled"
-    assert "not valid" in words_of(next_of(sent)["result"])
-
-
-def test_a_change_is_told_only_to_those_who_asked_for_it_in_their_filter():
-    server, sent = mcp.Server("s"), []
-    wanted = {"notifications/tools/list_changed": True, "example.org/news": True}
-    server.handle(modern("subscriptions/listen", notifications=wanted), sent.append)
-    server.tool(lambda: None, name="new")
-    server.changed("tools")
-    server.notify("example.org/news")
-    assert [one["method"] for one in sent[1:]] == ["example.org/news"]
-    with pytest.raises(ValueError, match="expected"):
-        server.changed("roots")
-
-
 def test_what_ends_a_test_passes_through_the_call_of_a_tool():
     server = mcp.Server("s")
 
@@ -1231,14 +1163,6 @@ def test_what_ends_a_test_passes_through_the_call_of_a_tool():
         server.call("is_interrupted")
     with pytest.raises(pytest.skip.Exception):
         server.call("skips")
-
-
-def test_a_result_that_cannot_be_shaped_is_an_error_for_the_client(capfd):
-    server, sent = mcp.Server("s"), []
-    server.tool(lambda: mcp.Result({"_meta": 7}), name="odd")
-    server.handle(modern("tools/call", name="odd"), sent.append)
-    assert sent[0]["error"]["code"] == CODES["INTERNAL_ERROR"]
-    assert "tools/call failed" in capfd.readouterr().err
 
 
 def test_a_change_right_after_the_acknowledgement_is_told():
@@ -1280,20 +1204,29 @@ def test_server_call_calls_a_tool():
         ("name=", lambda s: s.tool("name")),
         ("name=", lambda s: s.prompt("name")),
         ("tool", lambda s: s.changed("tool")),
+        ("roots", lambda s: s.changed("roots")),
         ("changed()", lambda s: s.notify("notifications/tools/list_changed")),
         ("clients", lambda s: s.notify("notifications/initialized")),
         ("JSON", lambda s: s.notify("example.org/x", {"x": ...})),
         ("titel", lambda s: s.tool(titel="x")(lambda: "")),
         ("resource(", lambda s: s.resource(lambda: "")),
         ("x://{a}/{a}", lambda s: s.resource("x://{a}/{a}")),
-        ("readonlyHint", lambda s: s.tool(annotations={"readonlyHint": 1})(lambda: "")),
-        (
-            "lastmodified",
-            lambda s: s.resource("x:", annotations={"lastmodified": 1})(lambda: ""),
-        ),
         ("x:{a}{b}", lambda s: s.resource("x:{a}{b}")(lambda a, b: "")),
         ("ftp", lambda s: client.connect("ftp://x")),
         ("1999", lambda s: client.connect(s, revision="1999-01-01")),
+        # An unknown option is named with its function.
+        ("tool() has no option tags=; it has", lambda s: s.tool(lambda: 1, tags=1)),
+        ("prompt() has no option tags=", lambda s: s.prompt(tags=1)(lambda: "")),
+        ("resource() has no option a=", lambda s: s.resource("a:b", a=1)(lambda: "")),
+        ("resource() has no option", lambda s: s.resource("a:{b}", a=1)(lambda b: b)),
+        ("Server() has no option tags=", lambda s: mcp.Server("s", tags=1)),
+        ("type: expected str, int", lambda s: mcp.elicitation("?", type=dict)),
+        ("the fields of a model, not", lambda s: mcp.elicitation("?", type=dict)),
+        ("http='127.0.0.1:8000', authorize=", lambda s: s.run(auth=1)),
+        ("autorize", lambda s: s.run([], autorize=print)),
+        ("transport", lambda s: s.run([], transport="http")),
+        ("autorize", lambda s: s.run(["--http", "0"], autorize=print)),
+        ("list", lambda s: s.run("--http 0")),
     ],
 )
 def test_mistakes_are_refused_at_once(word, mistake):
@@ -1325,11 +1258,15 @@ def test_a_mistake_that_may_be_none_is_logged(capsys):
     assert "'no', 'a'" in command("-c", source).stderr
 
 
-def test_a_hidden_tool_is_not_given_away_by_its_headers():
-    class Hiding(mcp.Server):
-        def offered(self, kind, ctx):
-            return super().offered(kind, ctx) if ctx.principal == "ann" else {}
+class Hiding(mcp.Server):
+    """Offers everything to Ann only."""
 
+    def offered(self, kind, ctx):
+        assert ctx.version  # all of the context may be read
+        return super().offered(kind, ctx) if ctx.principal == "ann" else {}
+
+
+def test_a_hidden_tool_is_not_given_away_by_its_headers():
     server = Hiding("s")
     schema = {"type": "object", "properties": {"x": {**STR, "x-mcp-header": "X"}}}
     server.tool(lambda **given: "", name="t", input_schema=schema)
@@ -1403,60 +1340,43 @@ def test_each_package_may_have_its_own_copy(tmp_path):
     assert "one.mcp_ref.Server" in done.stdout, done.stderr
 
 
-def test_what_a_caller_may_not_use_is_unknown_to_them():
-    class Hiding(mcp.Server):
-        def offered(self, kind, ctx):
-            entries = super().offered(kind, ctx)
-            return entries if ctx.principal == "ann" else {}
+PROMPT, TEMPLATE = (
+    {"type": "ref/prompt", "name": "p"},
+    {"type": "ref/resource", "uri": "x://{x}"},
+)
+TYPED = {"name": "x", "value": ""}
 
+
+@parametrize(
+    "method, params, refusal",
+    [
+        ("tools/list", {}, ""),
+        ("prompts/list", {}, ""),
+        ("resources/list", {}, ""),
+        ("resources/templates/list", {}, ""),
+        ("tools/call", {"name": "t", "arguments": {}}, "Unknown tool"),  # x is missing
+        ("prompts/get", {"name": "p", "arguments": {"x": ""}}, "Unknown prompt"),
+        ("resources/read", {"uri": "x://r"}, "Resource not found"),
+        ("resources/read", {"uri": "x://y"}, "Resource not found"),
+        ("completion/complete", {"ref": PROMPT, "argument": TYPED}, "Unknown prompt"),
+        ("completion/complete", {"ref": TEMPLATE, "argument": TYPED}, "Resource not"),
+    ],
+)
+def test_what_a_caller_may_not_use_is_unknown_to_them(method, params, refusal):
     server = Hiding("s")
     server.tool(name="t")(lambda x: "")
     server.prompt(name="p")(lambda x: "")
     server.resource("x://r")(lambda: "")
     server.resource("x://{x}")(lambda x: "")
     server.completion("p", "x")(lambda typed: [])
-    for method, params in (
-        ("tools/list", {}),
-        ("prompts/list", {}),
-        ("resources/list", {}),
-        ("resources/templates/list", {}),
-        ("tools/call", {"name": "t", "arguments": {}}),  # the required x is missing
-        ("prompts/get", {"name": "p", "arguments": {"x": ""}}),
-        ("resources/read", {"uri": "x://r"}),
-        ("resources/read", {"uri": "x://y"}),
-        (
-            "completion/complete",
-            {"ref": {"name": "p"}, "argument": {"name": "x", "value": ""}},
-        ),
-        (
-            "completion/complete",
-            {"ref": {"uri": "x://{x}"}, "argument": {"name": "x", "value": ""}},
-        ),
-    ):
-        if "ref" in params:
-            kind = "prompt" if "name" in params["ref"] else "resource"
-            params["ref"]["type"] = "ref/" + kind
-        known = ask(server, method, "ann", **params)
-        unknown = ask(server, method, "bob", **params)
-        assert "code" not in known, known
-        if method.endswith("/list"):
-            (items,) = (value for value in unknown.values() if isinstance(value, list))
-            assert items == []
-        else:
-            assert unknown["code"] == CODES["INVALID_PARAMS"]
-            assert re.match(
-                "Unknown (tool|prompt)|Resource not found", unknown["message"]
-            )
-
-
-def test_a_string_from_a_completer_is_the_failure_of_the_call(capsys):
-    server = mcp.Server("s")
-    server.prompt(name="p")(lambda x: x)
-    server.completion("p", "x")(lambda typed: "a string")
-    ref, argument = {"type": "ref/prompt", "name": "p"}, {"name": "x", "value": ""}
-    answer = ask(server, "completion/complete", ref=ref, argument=argument)
-    assert answer["code"] == CODES["INTERNAL_ERROR"]
-    assert "list of str" in capsys.readouterr().err
+    known = ask(server, method, "ann", **params)
+    unknown = ask(server, method, "bob", **params)
+    assert "code" not in known, known
+    if refusal:
+        assert unknown["code"] == CODES["INVALID_PARAMS"]
+        assert unknown["message"].startswith(refusal)
+    else:
+        assert [] in unknown.values()
 
 
 def watched(stage: Stage):
@@ -1553,81 +1473,59 @@ POINT = {
 SOME = {"type": "object", "properties": {"a": INT, "b": INT}, "required": ["a"]}
 
 
-@parametrize(
-    "hint, schema",
-    [
-        (str, STR),
-        (int, INT),
-        (float, {"type": "number"}),
-        (bool, {"type": "boolean"}),
-        (Any, {}),
-        (None, NULL),
-        (dict, {"type": "object"}),
-        *(
-            [(int | None, {"anyOf": [INT, NULL]})]
-            if sys.version_info >= (3, 10)
-            else ()
-        ),
-        *(
-            [
-                (TypedDict("Some", {"a": "int", "b": "typing.NotRequired[int]"}), SOME),
-                (
-                    TypedDict(
-                        "Few", {"a": "typing.Required[int]", "b": "int"}, total=False
-                    ),
-                    SOME,
-                ),
-            ]
-            if hasattr(typing, "NotRequired")
-            else ()
-        ),
-        *((x, {"type": "array", "items": STR}) for x in (list[str], tuple[str, ...])),
-        # Some hosts drop a tool with an array that does not say what its items are.
-        *((x, {"type": "array", "items": {}}) for x in (list, list[Any], tuple)),
-        (typing.List, {"type": "array", "items": {}}),
-        (set, {"type": "array", "items": {}, "uniqueItems": True}),
-        (
-            dict[str, list],
-            {"type": "object", "additionalProperties": {"type": "array", "items": {}}},
-        ),
-        # For a validator of draft 7, which ignores prefixItems, `items` are all items.
-        (
-            tuple[int, str],
-            {
-                "type": "array",
-                "prefixItems": [INT, STR],
-                "minItems": 2,
-                "maxItems": 2,
-                "items": {},
-            },
-        ),
-        (set[str], {"type": "array", "items": STR, "uniqueItems": True}),
-        (dict[str, int], {"type": "object", "additionalProperties": INT}),
-        (Union[int, str], {"anyOf": [INT, STR]}),
-        (Literal["a", 1], {"enum": ["a", 1]}),
-        (Literal["a"], {**STR, "enum": ["a"]}),
-        (Color, {**STR, "enum": ["r", "b"]}),
-        (
-            Annotated[int, "why", {"minimum": 1}, Path()],
-            {**INT, "description": "why", "minimum": 1},
-        ),
-        (Point, POINT),
-        (list[Point], {"type": "array", "items": POINT}),
-        *((x, {"type": "array", "items": INT}) for x in (Sequence[int], deque[int])),
-        *((x[int], {"type": "array", "items": INT}) for x in (Iterable, Collection)),
-        (Collection, {"type": "array", "items": {}}),
-        (AbstractSet[str], {"type": "array", "items": STR, "uniqueItems": True}),
-        (Mapping[str, int], {"type": "object", "additionalProperties": INT}),
-        (typing.NewType("Name", str), STR),
-        (datetime.date, {**STR, "format": "date"}),
-        (datetime.datetime, STR),
-        (datetime.time, STR),
-        (uuid.UUID, {**STR, "format": "uuid"}),
-        (decimal.Decimal, {"anyOf": [{"type": "string"}, {"type": "number"}]}),
-        *((kind, STR) for kind in (Path, PurePath, PurePosixPath)),
-    ],
-    ids=str,
-)
+def array(items, **more) -> dict:
+    return {"type": "array", "items": items, **more}
+
+
+def optional(schema: dict, **more) -> dict:
+    return {"anyOf": [schema, NULL], **more}
+
+
+HINTS: list[Any] = [
+    (str, STR),
+    (int, INT),
+    (float, {"type": "number"}),
+    (bool, {"type": "boolean"}),
+    (Any, {}),
+    (None, NULL),
+    (dict, {"type": "object"}),
+    *((x, array(STR)) for x in (list[str], tuple[str, ...])),
+    # Some hosts drop a tool with an array that does not say what its items are.
+    *((x, array({})) for x in (list, list[Any], tuple, typing.List, Collection)),
+    (set, array({}, uniqueItems=True)),
+    (dict[str, list], {"type": "object", "additionalProperties": array({})}),
+    # For a validator of draft 7, which ignores prefixItems, `items` are all items.
+    (tuple[int, str], array({}, prefixItems=[INT, STR], minItems=2, maxItems=2)),
+    (set[str], array(STR, uniqueItems=True)),
+    (dict[str, int], {"type": "object", "additionalProperties": INT}),
+    (Union[int, str], {"anyOf": [INT, STR]}),
+    (Literal["a", 1], {"enum": ["a", 1]}),
+    (Literal["a"], {**STR, "enum": ["a"]}),
+    (Color, {**STR, "enum": ["r", "b"]}),
+    (Annotated[int, "y", {"minimum": 1}], {**INT, "description": "y", "minimum": 1}),
+    (Annotated[int, Path()], INT),
+    (Point, POINT),
+    (list[Point], array(POINT)),
+    *((x[int], array(INT)) for x in (Sequence, deque, Iterable, Collection)),
+    (AbstractSet[str], array(STR, uniqueItems=True)),
+    (Mapping[str, int], {"type": "object", "additionalProperties": INT}),
+    (typing.NewType("Name", str), STR),
+    (datetime.date, {**STR, "format": "date"}),
+    (datetime.datetime, STR),
+    (datetime.time, STR),
+    (uuid.UUID, {**STR, "format": "uuid"}),
+    (decimal.Decimal, {"anyOf": [{"type": "string"}, {"type": "number"}]}),
+    *((kind, STR) for kind in (Path, PurePath, PurePosixPath)),
+]
+if sys.version_info >= (3, 10):
+    HINTS.append((int | None, optional(INT)))
+if hasattr(typing, "NotRequired"):
+    some = TypedDict("some", {"a": "int", "b": "typing.NotRequired[int]"})
+    few = TypedDict("few", {"a": "typing.Required[int]", "b": "int"}, total=False)
+    HINTS += [(some, SOME), (few, SOME)]
+
+
+@parametrize("hint, schema", HINTS, ids=str)
 def test_a_hint_has_a_schema(hint, schema):
     assert mcp.schema_of(hint) == schema
 
@@ -1640,46 +1538,8 @@ def hinted(hint, result, function):
     return takes
 
 
-@parametrize(
-    "hint, value, shown",
-    [
-        (int, 1.0, "1"),
-        (Any, {"a": [1]}, "{'a': [1]}"),
-        (Optional[Color], None, "None"),
-        (Color, "b", "<Color.BLUE: 'b'>"),
-        (Union[int, Color], "r", "<Color.RED: 'r'>"),
-        (Union[int, Color], 9, "9"),
-        (Point, {"x": 1.0}, "Point(x=1, y=0)"),
-        (set[int], [1], "{1}"),
-        (tuple[int, Color], [5, "r"], "(5, <Color.RED: 'r'>)"),
-        (tuple[str, ...], ["a"], "('a',)"),
-        (dict[str, Point], {"k": {"x": 3}}, "{'k': Point(x=3, y=0)}"),
-        (
-            TypedDict("Weather", {"degrees": float, "sky": Color}),
-            {"degrees": 1.5, "sky": "r"},
-            "{'degrees': 1.5, 'sky': <Color.RED: 'r'>}",
-        ),
-        (Annotated[Color, ""], "r", "<Color.RED: 'r'>"),
-        (
-            Order,
-            {"item": "i", "points": [{"x": 1}]},
-            "Order(item='i', color=<Color.RED: 'r'>, points=[Point(x=1, y=0)], total=9.5)",
-        ),
-        (int, True, "/x: integer"),
-        (Color, "g", "/x: one of"),
-        (Point, {"x": 1, "z": 1}, "/x/z: "),
-        (Order, {"item": "i", "points": [{"x": 1}, {}]}, "/x/points/1/x: required"),
-    ],
-)
-def test_arguments_become_python_values_or_are_refused(hint, value, shown):
-    server, _ = serve_tool(hinted(hint, str, repr))
-    result = ask(server, "tools/call", name="t", arguments={"x": value})
-    text = result["content"][0]["text"]
-    if shown[0] == "/":
-        place, _, word = shown.partition(": ")
-        assert result["isError"] and word in text.partition(place + ": ")[2]
-    else:
-        assert text == shown
+AN_ORDER = {"item": "i", "color": "r", "points": [{"x": 1, "y": 0}], "total": 9.5}
+Article = TypedDict("Article", {"content": list[str]})
 
 
 @parametrize(
@@ -1689,16 +1549,10 @@ def test_arguments_become_python_values_or_are_refused(hint, value, shown):
         (Optional[int], None, {"result": None}),
         (tuple[int, str], (1, "a"), {"result": [1, "a"]}),
         (set[int], {1}, {"result": [1]}),
-        (
-            Order,
-            Order("i", points=[Point(1)]),
-            {"item": "i", "color": "r", "points": [{"x": 1, "y": 0}], "total": 9.5},
-        ),
-        (
-            TypedDict("Article", {"content": list[str]}),
-            {"content": ["a"]},
-            {"content": ["a"]},
-        ),
+        (Union[str, int], 1, {"result": 1}),
+        (list[str], ["a"], {"result": ["a"]}),
+        (Order, Order("i", points=[Point(1)]), AN_ORDER),
+        (Article, {"content": ["a"]}, {"content": ["a"]}),
         (str, "text", None),
         (None, None, None),
         (list[dict[str, Any]], [], None),
@@ -1711,15 +1565,13 @@ def test_results_become_json(hint, value, structured):
     assert ask(server, "tools/call", name="t").get("structuredContent") == structured
 
 
+INFINITE = float("inf")
+Hinted = Annotated[int, "hint"]
+
+
 class Kinds:
     def method(
-        self,
-        a: int,
-        b: Any = float("inf"),
-        c: Annotated[int, "hint"] = 3,
-        *,
-        d: Any = Path,
-        **rest: Any,
+        self, a: int, b: Any = INFINITE, c: Hinted = 3, *, d: Any = Path, **rest: Any
     ) -> int:
         """Do something.
 
@@ -1744,16 +1596,13 @@ def test_a_tool_may_be_a_method_and_is_described_by_its_docstring(function):
     # What did not become the description of a parameter stays.
     assert tool["description"] == "Do something.\n\nArgs:\n    c: not this"
     # open, for **rest; JSON has neither infinity nor classes
-    assert tool["inputSchema"] == {
-        "type": "object",
-        "required": ["a"],
-        "properties": {
-            "a": {**INT, "description": "the first"},
-            "b": {"description": "the second"},
-            "c": {**INT, "description": "hint", "default": 3},
-            "d": {"description": "the last"},
-        },
+    assert tool["inputSchema"].pop("properties") == {
+        "a": {**INT, "description": "the first"},
+        "b": {"description": "the second"},
+        "c": {**INT, "description": "hint", "default": 3},
+        "d": {"description": "the last"},
     }
+    assert tool["inputSchema"] == {"type": "object", "required": ["a"]}
     answer = ask(server, "tools/call", name="t", arguments={"a": 5, "more": 1})
     assert answer["structuredContent"] == {"result": 5}
 
@@ -1861,16 +1710,6 @@ def test_what_a_partial_passes_is_the_authors(schema):
         assert "readonly" not in str(tool["inputSchema"])
 
 
-def test_a_message_is_from_the_user_or_the_assistant():
-    server = mcp.Server("s")
-    message = {"role": "system", "content": "Be brief."}
-    server.prompt(name="p")(lambda: [message])
-    assert ask(server, "prompts/get", name="p")["code"] == mcp.INTERNAL_ERROR
-    message["role"] = "assistant"
-    (sent,) = ask(server, "prompts/get", name="p")["messages"]
-    assert sent == {"role": "assistant", "content": mcp.text("Be brief.")}
-
-
 def test_a_schema_by_hand_may_name_what_a_partial_passes():
     server = mcp.Server("s")
     schema = {"type": "object", "properties": {"x": INT}}
@@ -1932,24 +1771,35 @@ def test_none_as_the_default_means_optional_in_every_python():
         return repr((a, b, c))
 
     server, tool = serve_tool(takes)
+    others = dict.fromkeys("bc", {"default": None})
     assert tool["inputSchema"]["properties"] == {
-        "a": {"anyOf": [INT, NULL], "default": None},
-        "b": {"default": None},
-        "c": {"default": None},
+        "a": optional(INT, default=None),
+        **others,
     }
     assert "required" not in tool["inputSchema"]
     assert server.call("t", a=None)["content"] == [mcp.text("(None, None, None)")]
     assert server.call("t", a="x")["isError"]
 
 
+def a_row_of_a_database():
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(":memory:")) as rows:
+        rows.row_factory = sqlite3.Row
+        return rows.execute("select 1 as a").fetchone()
+
+
 @parametrize(
     "value, place, word",
     [
-        ([{"price": 1.5}, {"price": float("nan")}], "/1/price", "None"),
-        ({"rows": {"a/b": float("-inf")}}, "/rows/a~1b", "None"),
+        ([{"price": 1.5}, {"price": float("nan")}], "/1/price", "None for NaN"),
+        ({"rows": {"a/b": float("-inf")}}, "/rows/a~1b", "None for NaN"),
         ({"a": [threading.Lock()]}, "/a/0", "lock"),
-        (b"raw", "/", "image\\("),
-        ({"x": (i for i in ())}, "/x", "list"),
+        (b"raw", "/", "image()"),
+        ({"x": (i for i in ())}, "/x", "make a list"),
+        (datetime.timedelta(1), "/", ".total_seconds()"),
+        ({"x": object()}, "/x", "use a dict"),
+        (a_row_of_a_database(), "/", "dict()"),
     ],
 )
 def test_a_result_without_a_json_form_names_the_place_and_the_remedy(
@@ -1959,7 +1809,7 @@ def test_a_result_without_a_json_form_names_the_place_and_the_remedy(
     result = server.call("t")
     text = result["content"][0]["text"]
     assert result["isError"] and text.startswith(place + ": ")
-    assert re.search(word, text)
+    assert word in text
     server.resource("x://y")(lambda: value)
     server.prompt(lambda: value, name="p")
     for method, params in (
@@ -1974,60 +1824,7 @@ def test_a_result_without_a_json_form_names_the_place_and_the_remedy(
 
 
 DUE = datetime.datetime(1969, 7, 20, 20, 17, 40, tzinfo=datetime.timezone.utc)
-
-
 SOME_ID = uuid.UUID(int=7)
-
-
-@parametrize(
-    "hint, value, result",
-    [
-        (datetime.date, "1969-07-20", datetime.date(1969, 7, 20)),
-        (datetime.datetime, "1969-07-20T20:17:40Z", DUE),
-        (datetime.datetime, "1969-07-20 20:17:40.000+00:00", DUE),
-        (datetime.time, "20:17", datetime.time(20, 17)),
-        (uuid.UUID, str(SOME_ID), SOME_ID),
-        (decimal.Decimal, "1.10", decimal.Decimal("1.10")),
-        (decimal.Decimal, 1.5, decimal.Decimal("1.5")),
-        (Path, "a/b.Z", Path("a/b.Z")),
-        (PurePosixPath, "a", PurePosixPath("a")),
-        (Sequence[datetime.date], ["1969-07-20"], [datetime.date(1969, 7, 20)]),
-        (deque[int], [1.0], deque([1])),
-        (Mapping[str, Path], {"a": "b"}, {"a": Path("b")}),
-        (AbstractSet[int], [1], {1}),
-        (
-            typing.NewType("Day", datetime.date),
-            "1969-07-20",
-            datetime.date(1969, 7, 20),
-        ),
-        # A union takes the first member that the value becomes one of.
-        (Union[datetime.date, uuid.UUID, str], str(SOME_ID), SOME_ID),
-        (Union[datetime.date, str], "soon", "soon"),
-        (Optional[datetime.date], None, None),
-        # One grammar in every Python: 3.11 knows further forms.
-        (datetime.date, "19690720", "/x: must be a date, such as 1969-07-20"),
-        (datetime.date, "1969-02-30", "/x: must be a date"),
-        (datetime.datetime, "1969-07-20", "/x: must be a datetime"),
-        (datetime.datetime, "1969-W29-7T20:17", "/x: must be a datetime"),
-        (datetime.time, "2017", "/x: must be a time"),
-        (datetime.time, "20:17:40.5", "/x: must be a time"),
-        (uuid.UUID, "7", "/x: must be a UUID"),
-        (decimal.Decimal, "NaN", "/x: must be a Decimal"),
-        (decimal.Decimal, "1.2.3", "/x: must be a Decimal"),
-        (datetime.date, 5, "/x: must be of type string"),
-        (dict[str, list[datetime.date]], {"a": ["x"]}, "/x/a/0: must be a date"),
-        (Optional[datetime.date], "x", "/x: must be a date"),
-    ],
-    ids=str,
-)
-def test_types_that_people_use_come_as_objects(hint, value, result):
-    got = []
-    server, _ = serve_tool(hinted(hint, None, got.append))
-    answer = ask(server, "tools/call", name="t", arguments={"x": value})
-    if isinstance(result, str) and result.startswith("/x"):
-        assert answer["isError"] and result in answer["content"][0]["text"]
-    else:
-        assert got == [result] and type(got[0]) is type(result)
 
 
 class Trip(NamedTuple):
@@ -2063,8 +1860,6 @@ def test_types_that_people_use_leave_as_json(hint, value, structured):
 
 
 ONE_TO_NINE = mcp.keywords(minimum=1, maximum=9)
-
-
 LIMITED = {**INT, "minimum": 1, "maximum": 9}
 
 
@@ -2078,27 +1873,15 @@ class Limited:
     [
         (Annotated[int, ONE_TO_NINE], ..., LIMITED),
         (Annotated[int, {"minimum": 1, "maximum": 9}], ..., LIMITED),
-        (
-            Annotated[int, {"minimum": 1, "maximum": 9}],
-            None,
-            {"anyOf": [LIMITED, NULL]},
-        ),
-        (Annotated[int, ONE_TO_NINE], None, {"anyOf": [LIMITED, NULL]}),
-        (Optional[Annotated[int, ONE_TO_NINE]], ..., {"anyOf": [LIMITED, NULL]}),
-        (list[Annotated[int, ONE_TO_NINE]], ..., {"type": "array", "items": LIMITED}),
-        (
-            Annotated[Optional[str], "text"],
-            None,
-            {"anyOf": [STR, NULL], "description": "text"},
-        ),
-        (Annotated[str, "text"], None, {"anyOf": [STR, NULL], "description": "text"}),
-        (
-            Optional[Annotated[str, "text"]],
-            ...,
-            {"anyOf": [STR, NULL], "description": "text"},
-        ),
+        (Annotated[int, {"minimum": 1, "maximum": 9}], None, optional(LIMITED)),
+        (Annotated[int, ONE_TO_NINE], None, optional(LIMITED)),
+        (Optional[Annotated[int, ONE_TO_NINE]], ..., optional(LIMITED)),
+        (list[Annotated[int, ONE_TO_NINE]], ..., array(LIMITED)),
+        (Annotated[Optional[str], "text"], None, optional(STR, description="text")),
+        (Annotated[str, "text"], None, optional(STR, description="text")),
+        (Optional[Annotated[str, "text"]], ..., optional(STR, description="text")),
         (Any, None, {}),
-        (Optional[int], None, {"anyOf": [INT, NULL]}),
+        (Optional[int], None, optional(INT)),
     ],
 )
 def test_options_of_a_parameter_work_everywhere(hint, default, schema):
@@ -2236,33 +2019,6 @@ class Shelf:
     others: list[Price] = dataclasses.field(default_factory=list)
 
 
-BAD_PRICE = "expected euros.cents"
-
-
-@parametrize(
-    "hint, value, got",
-    [
-        (Price, "1.50", "Price(150)"),
-        (Price, "150", f"/x: {BAD_PRICE}"),
-        (Price, 5, f"/x: {BAD_PRICE}"),
-        (Optional[Price], None, "None"),
-        (Optional[Price], "5", f"/x: {BAD_PRICE}"),
-        (Union[int, Price], "1.50", "Price(150)"),
-        (list[Price], ["1.50", "x", "y"], f"/x/1: {BAD_PRICE}\n/x/2: {BAD_PRICE}"),
-        (dict[str, Price], {"a": "0.10"}, "{'a': Price(10)}"),
-        (Shelf, {"price": "1.00", "others": ["x"]}, f"/x/others/0: {BAD_PRICE}"),
-        (Shelf, {"price": "1.00"}, "Shelf(price=Price(100), others=[])"),
-        (Annotated[Price, "in euros"], "0.01", "Price(1)"),
-    ],
-    ids=str,
-)
-def test_a_class_with_the_methods_of_a_model_is_a_hint(hint, value, got):
-    server, tool = serve_tool(hinted(hint, None, repr))
-    answer = server.call("t", x=value)["content"][0]["text"]
-    assert answer.replace("Invalid arguments for t: ", "") == got
-    assert "$" not in json.dumps(tool["inputSchema"])
-
-
 @parametrize("hint", [Price, Shelf, list[Price], Optional[Price]], ids=str)
 def test_a_model_has_another_schema_for_results(hint):
     values = {Price: Price(150), Shelf: Shelf(Price(150)), list[Price]: [Price(150)]}
@@ -2271,11 +2027,6 @@ def test_a_model_has_another_schema_for_results(hint):
     schema = json.dumps(tool["outputSchema"])
     assert "number" in schema and "string" not in schema
     assert mcp.Schema(tool["outputSchema"]).errors(answer["structuredContent"]) == []
-
-
-def test_limits_of_a_model_are_its_own():
-    with pytest.raises(TypeError, match="maxLength cannot limit"):
-        mcp.schema_of(Annotated[Price, mcp.keywords(maxLength=3)])
 
 
 def test_models_of_pydantic_are_hints():
@@ -2306,13 +2057,12 @@ def test_models_of_pydantic_are_hints():
     assert server.call("t", x='{"items": []}')["structuredContent"] == {"items": []}
     bad = server.call("t", x={"items": [{"color": "r", "n": 0}, {"color": "x"}]})
     lines = bad["content"][0]["text"].splitlines()
-    assert [line.split(": ")[-2] for line in lines] == [
-        "/x/items/0/n",
-        "/x/items/1/color",
-        "/x/items/1/n",
-    ]
+    places = ["/x/items/0/n", "/x/items/1/color", "/x/items/1/n"]
+    assert [line.split(": ")[-2] for line in lines] == places
     with pytest.raises(TypeError, match="contains itself"):
         serve_tool(hinted(Chain, None, repr))
+    with pytest.raises(TypeError, match="Chain'> contains itself"):
+        mcp.schema_of(Chain)
 
 
 def test_limits_of_pydantic_hold():
@@ -2332,29 +2082,6 @@ def test_limits_of_pydantic_hold():
         assert keyword in tool["inputSchema"]["properties"]["x"]
         assert "isError" not in server.call("t", x=good), hint
         assert server.call("t", x=bad)["isError"], hint
-
-
-@parametrize(
-    "hint, good, bad",
-    [
-        (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "1", "-5"),
-        (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.1", "0.09"),
-        (Annotated[decimal.Decimal, {"maximum": 1}], 1, "1." + "0" * 25 + "1"),
-        (Annotated[decimal.Decimal, {"multipleOf": 0.01}], "1e-2", "1.255"),
-        (decimal.Decimal, "1e-999", "1e-1000"),
-        (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, "2"),
-        (
-            Annotated[uuid.UUID, {"pattern": "7$"}],
-            str(uuid.UUID(int=7)),
-            str(uuid.UUID(int=8)),
-        ),
-    ],
-    ids=str,
-)
-def test_a_limit_holds_for_values_that_travel_as_text(hint, good, bad):
-    server, _ = serve_tool(hinted(hint, None, repr))
-    assert "isError" not in server.call("t", x=good)
-    assert server.call("t", x=bad)["isError"]
 
 
 BLOCK, PICTURE = mcp.text("a"), mcp.image(b"1", "image/png")
@@ -2383,59 +2110,6 @@ def test_content_beside_data_becomes_blocks(hint, value, blocks):
     assert "outputSchema" not in tool and "structuredContent" not in server.call("t")
 
 
-@parametrize("hint", [Union[str, int], list[str], Optional[int], set[str], Order])
-def test_hints_of_data_have_an_output_schema(hint):
-    _, tool = serve_tool(hinted(Any, hint, repr))
-    assert "outputSchema" in tool
-
-
-def test_resources_of_data_are_json():
-    server = mcp.Server("s")
-    server.resource("a://json")(lambda: {"a": [1]})
-    server.resource("a://list")(lambda: ["a"])
-    server.resource("a://text")(lambda: "a")
-    server.resource("a://yaml", mime_type="application/yaml")(lambda: {"a": 1})
-    server.resource("a://whole")(lambda: {"text": "{}"})
-    found = {
-        uri: ask(server, "resources/read", uri=uri)["contents"][0].get("mimeType")
-        for uri in server.resources
-    }
-    assert found == {
-        "a://json": "application/json",
-        "a://list": "application/json",
-        "a://text": None,
-        "a://yaml": "application/yaml",
-        "a://whole": None,
-    }
-
-
-@parametrize(
-    "value, remedy",
-    [
-        (datetime.timedelta(1), ".total_seconds()"),
-        (iter([1]), "make a list"),
-        (b"a", "image()"),
-        (float("nan"), "None for NaN"),
-        (object(), "use a dict"),
-    ],
-    ids=str,
-)
-def test_a_value_without_a_json_form_has_a_remedy(value, remedy):
-    server, _ = serve_tool(lambda: {"a": [value]})
-    told = server.call("t")["content"][0]["text"]
-    assert told.startswith("/a/0: ") and remedy in told
-
-
-def test_a_row_of_a_database_becomes_a_dict_by_hand():
-    import sqlite3
-
-    with contextlib.closing(sqlite3.connect(":memory:")) as rows:
-        rows.row_factory = sqlite3.Row
-        row = rows.execute("select 1 as a").fetchone()
-    server, _ = serve_tool(lambda: row)
-    assert "dict()" in server.call("t")["content"][0]["text"]
-
-
 def test_content_of_the_official_sdk_is_content():
     # A stand-in for mcp_types.ImageContent: found by the name of its package.
     class Image:
@@ -2446,11 +2120,8 @@ def test_content_of_the_official_sdk_is_content():
             assert exclude_none
             return PICTURE
 
-    for hint, value in (
-        (Image, Image()),
-        (list[Image], [Image(), "a"]),
-        (Any, Image()),
-    ):
+    one = Image()
+    for hint, value in ((Image, one), (list[Image], [one, "a"]), (Any, one)):
         server, tool = serve_tool(hinted(Any, hint, lambda x, value=value: value))
         assert server.call("t")["content"][0] == PICTURE
         assert "outputSchema" not in tool
@@ -2462,12 +2133,18 @@ def test_content_of_the_official_sdk_is_content():
         Annotated[datetime.date, {"minimum": 3}],
         Annotated[int, {"pattern": "^a"}],
         Annotated[Optional[float], {"maxItems": 3}],
+        Annotated[Price, mcp.keywords(maxLength=3)],
     ],
     ids=str,
 )
 def test_a_limit_that_cannot_hold_is_refused(hint):
     with pytest.raises(TypeError, match="cannot limit"):
         mcp.schema_of(hint)
+
+
+def test_a_hint_that_contains_itself_has_no_schema():
+    with pytest.raises(TypeError, match="Nest'> contains itself"):
+        mcp.schema_of(Nest)
 
 
 T = typing.TypeVar("T")
@@ -2635,59 +2312,132 @@ class Dog:
     name: str
 
 
-@parametrize(
-    "hint, value, flaw",
-    [
-        (Optional[Cat], {"kind": "cat"}, "/x/lives: is required"),
-        (Optional[Cat], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type int"),
-        (Optional[int], "5x", "/x: must be of type integer or null, found '5x'"),
-        (Optional[int], " 5 ", "/x: must be of type integer or null, found"),
-        (int, "1_000", "/x: must be of type integer, found"),
-        (float, "NaN", "/x: must be of type number, found"),
-        (Union[int, Cat], {"kind": "cat"}, "/x/lives: is required"),
-        (Union[list[int], str], [1, "x"], "/x/1: must be of type integer"),
-        (Union[Cat, Dog], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type"),
-        (Union[Cat, Dog, None], {"kind": "dog", "name": 5}, "/x/name: must be of type"),
-        (Union[Cat, Dog], {"kind": "dog"}, "/x/name: is required"),
-        (Union[Cat, Dog], {"kind": "dog", "nmae": "a"}, "/x/nmae: must not be there"),
-        (Union[Cat, Dog], {"kind": "cow"}, "/x: must match at least one of"),
-        (Union[int, str], [], "/x: must be of type integer or string, found []"),
-    ],
-    ids=str,
-)
-def test_the_flaw_of_an_optional_argument_is_the_flaw(hint, value, flaw):
-    server, _ = serve_tool(hinted(hint, None, repr))
-    assert flaw in server.call("t", x=value)["content"][0]["text"]
+Weather = TypedDict("Weather", {"degrees": float, "sky": Color})
 
 
-@parametrize(
-    "hint, value, got",
-    [
-        (int, "5", "5"),
-        (int, "5.0", "5"),
-        (float, "-1e3", "-1000.0"),
-        (bool, "true", "True"),
-        (Optional[int], "null", "None"),
-        (Optional[list[int]], "[1]\n", "[1]"),
-        (Union[int, str], "5", "'5'"),
-        (decimal.Decimal, "5", "Decimal('5')"),
-    ],
-    ids=str,
-)
-def test_a_text_is_read_as_json_where_no_text_is_allowed(hint, value, got):
-    server, _ = serve_tool(hinted(hint, None, repr))
-    assert server.call("t", x=value)["content"][0]["text"] == got
+# A hint, an argument, and the value that the tool gets or the flaw.
+ARGUMENTS = [
+    (int, 1.0, 1),
+    (Any, {"a": [1]}, {"a": [1]}),
+    (Optional[Color], None, None),
+    (Color, "b", Color.BLUE),
+    (Union[int, Color], "r", Color.RED),
+    (Union[int, Color], 9, 9),
+    (Point, {"x": 1.0}, Point(1)),
+    (set[int], [1], {1}),
+    (tuple[int, Color], [5, "r"], (5, Color.RED)),
+    (tuple[str, ...], ["a"], ("a",)),
+    (dict[str, Point], {"k": {"x": 3}}, {"k": Point(3)}),
+    (Weather, {"degrees": 1.5, "sky": "r"}, {"degrees": 1.5, "sky": Color.RED}),
+    (Annotated[Color, ""], "r", Color.RED),
+    (Order, {"item": "i", "points": [{"x": 1}]}, Order("i", points=[Point(1)])),
+    (int, True, "/x: must be of type integer"),
+    (Color, "g", "/x: must be one of"),
+    (Point, {"x": 1, "z": 1}, "/x/z: "),
+    (Order, {"item": "i", "points": [{"x": 1}, {}]}, "/x/points/1/x: is required"),
+    # Types that people use.
+    (datetime.date, "1969-07-20", DUE.date()),
+    (datetime.datetime, "1969-07-20T20:17:40Z", DUE),
+    (datetime.datetime, "1969-07-20 20:17:40.000+00:00", DUE),
+    (datetime.time, "20:17", datetime.time(20, 17)),
+    (uuid.UUID, str(SOME_ID), SOME_ID),
+    (decimal.Decimal, "1.10", decimal.Decimal("1.10")),
+    (decimal.Decimal, 1.5, decimal.Decimal("1.5")),
+    (Path, "a/b.Z", Path("a/b.Z")),
+    (PurePosixPath, "a", PurePosixPath("a")),
+    (Sequence[datetime.date], ["1969-07-20"], [DUE.date()]),
+    (deque[int], [1.0], deque([1])),
+    (Mapping[str, Path], {"a": "b"}, {"a": Path("b")}),
+    (AbstractSet[int], [1], {1}),
+    (typing.NewType("Day", datetime.date), "1969-07-20", DUE.date()),
+    # A union takes the first member that the value becomes one of.
+    (Union[datetime.date, uuid.UUID, str], str(SOME_ID), SOME_ID),
+    (Union[datetime.date, str], "soon", "soon"),
+    (Optional[datetime.date], None, None),
+    # One grammar in every Python: 3.11 knows further forms.
+    (datetime.date, "19690720", "/x: must be a date, such as 1969-07-20"),
+    (datetime.date, "1969-02-30", "/x: must be a date"),
+    (datetime.datetime, "1969-07-20", "/x: must be a datetime"),
+    (datetime.datetime, "1969-W29-7T20:17", "/x: must be a datetime"),
+    (datetime.time, "2017", "/x: must be a time"),
+    (datetime.time, "20:17:40.5", "/x: must be a time"),
+    (uuid.UUID, "7", "/x: must be a UUID"),
+    (decimal.Decimal, "NaN", "/x: must be a Decimal"),
+    (decimal.Decimal, "1.2.3", "/x: must be a Decimal"),
+    (datetime.date, 5, "/x: must be of type string"),
+    (dict[str, list[datetime.date]], {"a": ["x"]}, "/x/a/0: must be a date"),
+    (Optional[datetime.date], "x", "/x: must be a date"),
+    # A class with the methods of a model.
+    (Price, "1.50", Price(150)),
+    (Price, "150", "/x: expected euros.cents"),
+    (Price, 5, "/x: expected euros.cents"),
+    (Optional[Price], None, None),
+    (Optional[Price], "5", "/x: expected euros.cents"),
+    (Union[int, Price], "1.50", Price(150)),
+    (list[Price], ["1.50", "x", "y"], "/x/1: expected euros.cents\n/x/2: expected"),
+    (dict[str, Price], {"a": "0.10"}, {"a": Price(10)}),
+    (Shelf, {"price": "1.00", "others": ["x"]}, "/x/others/0: expected euros.cents"),
+    (Shelf, {"price": "1.00"}, Shelf(Price(100))),
+    (Annotated[Price, "in euros"], "0.01", Price(1)),
+    # A limit holds for values that travel as text, too.
+    (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "1", decimal.Decimal(1)),
+    (Annotated[decimal.Decimal, {"exclusiveMinimum": 0}], "-5", "/x: "),
+    (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.1", decimal.Decimal("0.1")),
+    (Annotated[decimal.Decimal, {"minimum": 0.1}], "0.09", "/x: "),
+    (Annotated[decimal.Decimal, {"maximum": 1}], 1, decimal.Decimal(1)),
+    (Annotated[decimal.Decimal, {"maximum": 1}], "1." + "0" * 25 + "1", "/x: "),
+    (Annotated[decimal.Decimal, {"multipleOf": 0.01}], "1e-2", decimal.Decimal("0.01")),
+    (Annotated[decimal.Decimal, {"multipleOf": 0.01}], "1.255", "/x: "),
+    (decimal.Decimal, "1e-999", decimal.Decimal("1e-999")),
+    (decimal.Decimal, "1e-1000", "/x: "),
+    (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, None),
+    (Annotated[Optional[decimal.Decimal], {"maximum": 1}], "2", "/x: "),
+    (Annotated[uuid.UUID, {"pattern": "7$"}], str(SOME_ID), SOME_ID),
+    (Annotated[uuid.UUID, {"pattern": "7$"}], str(uuid.UUID(int=8)), "/x: "),
+    # The flaw of an optional argument is that of the member that was meant.
+    (Optional[Cat], {"kind": "cat"}, "/x/lives: is required"),
+    (Optional[Cat], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type int"),
+    (Optional[int], "5x", "/x: must be of type integer or null, found '5x'"),
+    (Optional[int], " 5 ", "/x: must be of type integer or null, found"),
+    (int, "1_000", "/x: must be of type integer, found"),
+    (float, "NaN", "/x: must be of type number, found"),
+    (Union[int, Cat], {"kind": "cat"}, "/x/lives: is required"),
+    (Union[list[int], str], [1, "x"], "/x/1: must be of type integer"),
+    (Union[Cat, Dog], {"kind": "cat", "lives": "9"}, "/x/lives: must be of type"),
+    (Union[Cat, Dog, None], {"kind": "dog", "name": 5}, "/x/name: must be of type"),
+    (Union[Cat, Dog], {"kind": "dog"}, "/x/name: is required"),
+    (Union[Cat, Dog], {"kind": "dog", "nmae": "a"}, "/x/nmae: must not be there"),
+    (Union[Cat, Dog], {"kind": "cow"}, "/x: must match at least one of"),
+    (Union[int, str], [], "/x: must be of type integer or string, found []"),
+    # A text is read as JSON where no text is allowed.
+    (int, "5", 5),
+    (int, "5.0", 5),
+    (float, "-1e3", -1000.0),
+    (bool, "true", True),
+    (Optional[int], "null", None),
+    (Optional[list[int]], "[1]\n", [1]),
+    (Union[int, str], "5", "5"),
+    (decimal.Decimal, "5", decimal.Decimal("5")),
+]
+
+
+@parametrize("hint, value, wanted", ARGUMENTS, ids=str)
+def test_an_argument_becomes_a_python_value_or_is_refused(hint, value, wanted):
+    server, tool = serve_tool(hinted(hint, str, repr))
+    assert "$ref" not in json.dumps(tool["inputSchema"])
+    result = server.call("t", x=value)
+    text = result["content"][0]["text"].replace("Invalid arguments for t: ", "")
+    if isinstance(wanted, str) and wanted.startswith("/x"):
+        assert result["isError"] and wanted in text
+    else:
+        assert text == repr(wanted)
 
 
 def test_all_errors_of_a_call_are_listed_up_to_ten():
     server, _ = serve_tool(lambda **others: "", input_schema=NUMBERS)
     text = server.call("t", a="x", c=[1, "y", "z"])["content"][0]["text"]
-    assert [line.split(":")[-2].split()[-1] for line in text.splitlines()] == [
-        "/b",
-        "/a",
-        "/c/1",
-        "/c/2",
-    ]
+    places = [line.split(":")[-2].split()[-1] for line in text.splitlines()]
+    assert places == ["/b", "/a", "/c/1", "/c/2"]
     assert len(server.call("t", c=["x"] * 99)["content"][0]["text"].splitlines()) == 10
 
 
@@ -2719,6 +2469,21 @@ def test_the_values_of_all_texts_of_a_call_are_counted(monkeypatch):
     assert server.call("t", **dict.fromkeys("abc", text))["content"][0]["text"] == "3"
     told = server.call("t", **dict.fromkeys("abcde", text))["content"][0]["text"]
     assert "/e: must be of type array" in told and "/a" not in told
+
+
+@parametrize("word", ["uniqueItems", "enum"])
+def test_a_large_number_is_compared_without_its_digits(word):
+    tracemalloc = pytest.importorskip("tracemalloc")  # PyPy has none
+
+    values = [(number + 0.5) * 1e302 for number in range(2000)]
+    schema = {"uniqueItems": True} if word == "uniqueItems" else {"enum": values}
+    tracemalloc.start()
+    try:
+        mcp.Schema(schema).errors(values)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 250 * len(values)  # 300 digits each would be more
 
 
 def test_titled_choices_are_one_look_up():
@@ -2798,6 +2563,7 @@ def test_a_list_that_arrives_as_a_string_of_json_is_taken(arguments, got):
 
 
 IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
+A_LINK = mcp.link("x://y", "y", size=3, title="Y")
 
 
 @parametrize(
@@ -2824,10 +2590,7 @@ IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
         ({"content": "oops", "isError": True}, "list"),
         ([IMAGE, "b"], [IMAGE, "b"]),
         ({"type": "text", "text": "x", "annotations": None}, ["x"]),
-        (
-            mcp.link("x://y", "y", size=3, title="Y"),
-            [mcp.link("x://y", "y", size=3, title="Y")],
-        ),
+        (A_LINK, [A_LINK]),
         ("a", ["a"]),
         ([], True),
     ],
@@ -2873,14 +2636,14 @@ def test_a_message_that_is_not_whole_fails(value, capsys):
 @parametrize(
     "value, contents",
     [
-        (
-            [{"id": 71, "text": "Buy milk"}],
-            [{"text": '[{"id": 71, "text": "Buy milk"}]'}],
-        ),
+        ([{"id": 7, "text": "x"}], [{"text": '[{"id": 7, "text": "x"}]'}]),
         ({"text": None}, [{"text": '{"text": null}'}]),
-        ({"text": 5}, [{"text": '{"text": 5}'}]),
+        ({"text": 5}, [{"text": '{"text": 5}', "mimeType": "application/json"}]),
+        (["a"], [{"text": '["a"]', "mimeType": "application/json"}]),
         ([{"text": "a"}, {"blob": b"b"}], [{"text": "a"}, {"blob": "Yg=="}]),
         ({"text": "a", "uri": "x://z", "_meta": {}}, [{"text": "a", "uri": "x://z"}]),
+        ({"text": "{}"}, [{"text": "{}", "mimeType": None}]),
+        ("a", [{"text": "a", "mimeType": None}]),
         ([], [{"text": "[]"}]),
         (DUE, [{"text": "1969-07-20T20:17:40+00:00"}]),
     ],
@@ -2889,10 +2652,12 @@ def test_a_message_that_is_not_whole_fails(value, capsys):
 def test_contents_are_whole_or_data(value, contents):
     server = mcp.Server("s")
     server.resource("x://y")(lambda: value)
-    found = ask(server, "resources/read", uri="x://y")["contents"]
-    assert len(found) == len(contents)
-    for one, expected in zip(found, contents):
-        assert {**one, **expected} == one
+    assert not differences(
+        contents, ask(server, "resources/read", uri="x://y")["contents"]
+    )
+    server.resource("x://yaml", mime_type="application/yaml")(lambda: {"a": 1})
+    (yaml,) = ask(server, "resources/read", uri="x://yaml")["contents"]
+    assert yaml["mimeType"] == "application/yaml"
 
 
 def test_completions_are_strings(capsys):
@@ -2955,62 +2720,44 @@ def test_a_question_that_is_not_awaited_is_an_error_of_the_call():
 
 
 @parametrize(
-    "members, word",
+    "where, options, word",
     [
-        ({"version": 1.2}, "version"),
-        ({"instructions": 5}, "instructions"),
-        ({"title": 5}, "title"),
-        ({"ttl_ms": -1}, "ttlMs"),
-        ({"cache_scope": "all"}, "cacheScope"),
-        ({"page_size": -1}, "pageSize"),
-        ({"websiteUrl": []}, "websiteUrl"),
-        ({"icons": ["a.png"]}, "icons/0"),
-        ({"icons": [{"url": "a.png"}]}, "icons/0/src"),
-        ({"desc": "x"}, "desc.*title"),
+        ("server", {"version": 1.2}, "version"),
+        ("server", {"instructions": 5}, "instructions"),
+        ("server", {"ttl_ms": -1}, "ttlMs"),
+        ("server", {"cache_scope": "all"}, "cacheScope"),
+        ("server", {"page_size": -1}, "pageSize"),
+        ("server", {"websiteUrl": []}, "websiteUrl"),
+        ("server tool prompt resource", {"title": 5}, "title"),
+        ("server tool prompt resource", {"icons": ["a.png"]}, "icons/0"),
+        ("server tool prompt resource", {"icons": [{"url": "a"}]}, "icons/0/src"),
+        ("server tool prompt resource", {"desc": "x"}, "desc.*title"),
+        ("tool resource", {"description": 5}, "description"),
+        ("tool resource", {"annotations": {"readOnlyHint": "yes"}}, "/readOnlyHint"),
+        ("tool resource", {"annotations": {"readonly": True}}, "/readonly"),
+        ("tool resource", {"annotations": {"lastmodified": 1}}, "/lastmodified"),
+        ("tool resource", {"annotations": {"priority": 2}}, "/priority"),
+        ("tool resource", {"annotations": {"audience": ["me"]}}, "/audience/0"),
+        ("tool resource", {"annotations": []}, "annotations"),
+        ("tool resource", {"_meta": 5}, "_meta"),
+        ("resource", {"size": -1}, "size"),
+        ("resource", {"mime_type": 5}, "mimeType"),
+        ("resource", {"ttl_ms": 1.5}, "ttlMs"),
+        ("resource", {"cache_scope": ""}, "cacheScope"),
     ],
     ids=str,
 )
-def test_options_that_would_break_clients_are_refused_where_they_are_written(
-    members, word
-):
-    with pytest.raises(TypeError, match=word):
-        mcp.Server("s", **members)
-    if word in ("title", "icons/0", "icons/0/src", "desc.*title"):
-        server = mcp.Server("s")
-        for register in (
-            server.tool,
-            server.prompt,
-            partial_of(server.resource, "x://y"),
-        ):
-            with pytest.raises(TypeError, match=word):
-                register(**members)(lambda: "")
-
-
-def partial_of(function, *arguments):
-    return lambda **members: function(*arguments, **members)
-
-
-@parametrize(
-    "members, word",
-    [
-        ({"description": 5}, "description"),
-        ({"annotations": {"readOnlyHint": "yes"}}, "annotations/readOnlyHint"),
-        ({"annotations": {"readonly": True}}, "annotations/readonly"),
-        ({"annotations": {"priority": 2}}, "annotations/priority"),
-        ({"annotations": {"audience": ["me"]}}, "annotations/audience/0"),
-        ({"annotations": []}, "annotations"),
-        ({"_meta": 5}, "_meta"),
-    ],
-    ids=str,
-)
-def test_options_of_a_tool_or_resource_have_their_types(members, word):
+def test_options_that_would_break_clients_are_refused(where, options, word):
     server = mcp.Server("s")
-    for register in (server.tool, partial_of(server.resource, "x://y")):
-        with pytest.raises(TypeError, match=word):
-            register(**members)(lambda: "")
-    for wrong in ({"size": -1}, {"mime_type": 5}, {"ttl_ms": 1.5}, {"cache_scope": ""}):
-        with pytest.raises(TypeError):
-            server.resource("x://y", **wrong)(lambda: "")
+    functions = {
+        "server": functools.partial(mcp.Server, "s"),
+        "tool": server.tool,
+        "prompt": server.prompt,
+        "resource": functools.partial(server.resource, "x://y"),
+    }
+    for name in where.split():
+        with pytest.raises((TypeError, ValueError), match=word):
+            functions[name](**options)(lambda: "")
     assert not server.tools and not server.resources
 
 
@@ -3041,31 +2788,6 @@ def test_schemas_that_hosts_refuse_are_logged_once(schema, words, capsys):
 def test_meta_has_the_order_of_its_table(version):
     sent = mcp.rules(version).meta
     assert [*sent] == [key for key in mcp.META if key in sent]
-
-
-def test_an_unknown_option_is_named_with_its_function():
-    server = mcp.Server("s")
-    for register, words in (
-        (
-            lambda: server.tool(lambda: 1, tags=["a"]),
-            "tool() has no option tags=; it has title",
-        ),
-        (lambda: server.prompt(tags=1)(lambda: ""), "prompt() has no option tags="),
-        (
-            lambda: server.resource("a://b", a=1)(lambda: ""),
-            "resource() has no option a=",
-        ),
-        (
-            lambda: server.resource("a://{b}", a=1)(lambda b: b),
-            "resource() has no option",
-        ),
-        (lambda: mcp.Server("s", tags=1), "Server() has no option tags="),
-        (lambda: server.run(auth=1), "http='127.0.0.1:8000', authorize="),
-        (lambda: mcp.elicitation("?", type=dict), "type: expected str, int, float"),
-        (lambda: mcp.elicitation("?", type=dict), "the fields of a model, not the"),
-    ):
-        with pytest.raises(TypeError, match=re.escape(words)):
-            register()
 
 
 def test_names_that_hosts_refuse_are_logged_and_work(capsys):
@@ -3107,20 +2829,14 @@ def test_a_handler_sees_the_headers_of_its_request(version):
     def tenant(ctx: Context) -> str:
         return str(ctx.headers.get("x-tenant"))
 
-    endpoint = mcp.http_server(mcp.Endpoint(server))
-    threading.Thread(target=endpoint.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{endpoint.server_port}/mcp"
-    if version == OLDEST:
-        url = url.replace("/mcp", "/sse")
-    try:
+    with http_serving(server) as httpd:
+        url = httpd.url.replace("/mcp", "/sse") if version == OLDEST else httpd.url
         for name in ("acme", "apex"):
             headers = {"X-Tenant": name}
             with client.connect(url, revision=version, headers=headers) as one:
-                assert one.call_tool("tenant")["content"][0]["text"] == name
-    finally:
-        endpoint.close()
+                assert said(one, "tenant") == name
     with client.connect(server, revision=version) as one:
-        assert one.call_tool("tenant")["content"][0]["text"] == "None"
+        assert said(one, "tenant") == "None"
 
 
 def test_hostile_numbers_are_not_compared_with_each_other():
@@ -3168,97 +2884,56 @@ def test_forms_are_flat():
             mcp.elicitation("?", x=hint)
 
 
-# A schema, valid values, invalid ones with the place of the flaw and a word.
+# A schema, valid values, invalid ones with the place of the flaw and a word: as JSON.
+SCHEMAS = r"""
+{"type": ["integer", "null"]} | [1, 1.0, null] | [[1.5, "/: integer"], [true, "/: "]]
+{"enum": [1, "a", null]} | [1, 1.0, "a", null] | [[true, "/: one of"]]
+{"const": {"a": [1]}} | [{"a": [1.0]}] | [[{"a": [true]}, "/: "], [{}, "/: "]]
+{"multipleOf": 0.0001} | [0.0075, 3] | [[0.00751, "/: multiple"]]
+{"minimum": 1, "exclusiveMaximum": 3} | [1, 2.9, "x"] | [[0, "/: 1"], [3, "/: 3"]]
+{"exclusiveMinimum": 0, "maximum": 2} | [1, 2] | [[0, "/: 0"], [3, "/: 2"]]
+{"minLength": 2, "maxLength": 2} | ["a\ud83d\ude00", 5] | [["a", "/: 2"], ["abc", "/: 2"]]
+{"pattern": "^a\\d$"} | ["a1", 5] | [["a1\n", "/: match"], ["a\u0664", "/: "]]
+{"uniqueItems": true, "minItems": 1, "maxItems": 2} |
+    [[1], [1, true]] | [[[], "/: 1"], [[1, 1.0], "/: "], [[1, 2, 3], "/: 2"]]
+{"minProperties": 1, "maxProperties": 1} | [{"a": 1}] | [[{}, "/: 1"], [{"a": 1, "b": 1}, "/"]]
+{"properties": {"a/b~c": {"items": {"minimum": 0}}}, "required": ["a/b~c"]} |
+    [{"a/b~c": [0]}] | [[{"a/b~c": [0, -1]}, "/a~1b~0c/1: 0"], [{}, "/a~1b~0c: required"]]
+{"patternProperties": {"^x": {"type": "integer"}, "_id$": {"type": "integer"}},
+    "additionalProperties": {"type": "string"}} | [{"xa": 1, "b": "s", "an_id": 2}] |
+    [[{"xa": "s"}, "/xa: integer"], [{"b": 1}, "/b: string"]]
+{"prefixItems": [{"type": "integer"}], "items": false} |
+    [[], [1]] | [[[""], "/0: "], [[1, 2], "/1: "]]
+{"allOf": [{"minimum": 1}, {"maximum": 2}]} | [1] | [[3, "/: 2"], [0, "/: 1"]]
+{"anyOf": [{"type": "integer"}, {"type": "string"}]} | [1, "a"] | [[[], "/: integer"]]
+{"oneOf": [{"multipleOf": 2}, {"minimum": 6}]} | [2, 7] | [[6, "/: one"], [5, "/: "]]
+{"not": {"type": "integer"}} | ["a"] | [[1, "/: match"]]
+{"if": {"type": "integer"}, "then": {"minimum": 5}, "else": {"type": "string"}} |
+    [5, ""] | [[4, "/: 5"], [[], "/: "]]
+{"$ref": "#/$defs/a%25b~1c", "$defs": {"a%b/c": {"type": "integer"}}} | [1] | [["x", "/: integer"]]
+{"$ref": "#/$defs/%C3%A9", "$defs": {"\u00e9": {"type": "integer"}}} | [1] | [["x", "/: integer"]]
+{"properties": {"n": {"$ref": "#"}}, "additionalProperties": false} |
+    [{"n": {"n": {}}}] | [[{"n": {"x": 1}}, "/n/x: "]]
+{"contains": {"type": "integer"}, "maxContains": 2} |
+    [[1], ["a", 1, 2], "x"] | [[[], "/: contain"], [["a"], "/: contain"], [[1, 2, 3], "/: 2"]]
+{"contains": {"type": "integer"}, "minContains": 0} | [[], [""]] | []
+{"minContains": 2, "maxContains": 0} | [[], [1]] | []
+{"propertyNames": {"pattern": "^a", "maxLength": 2}} |
+    [{"a": 1}, {}, ["b"]] | [[{"b": 1}, "/b: name"], [{"abc": 1}, "/abc: name"]]
+{"dependentRequired": {"a": ["b/c"]}} |
+    [{"b/c": 1}, {"a": 1, "b/c": 2}, ["a"]] | [[{"a": 1}, "/b~1c: required"]]
+{"dependentSchemas": {"a": {"properties": {"b": {"type": "integer"}}}, "c": false}} |
+    [{"b": ""}, {"a": 1, "b": 2}, ["a"]] | [[{"a": 1, "b": ""}, "/b: integer"], [{"c": 1}, "/: "]]
+{"format": "email", "unknown": {"$ref": "http://x"}} | ["no mail", 1] | []
+{"$ref": "#"} | [] | [[1, "/"]]
+true | [1] | []
+false | [] | [[1, "/: "]]
+"""
 VALIDATION = [
-    (
-        {"type": ["integer", "null"]},
-        [1, 1.0, None],
-        [(1.5, "/: integer"), (True, "/: ")],
-    ),
-    ({"enum": [1, "a", None]}, [1, 1.0, "a", None], [(True, "/: one of")]),
-    ({"const": {"a": [1]}}, [{"a": [1.0]}], [({"a": [True]}, "/: "), ({}, "/: ")]),
-    ({"multipleOf": 0.0001}, [0.0075, 3], [(0.00751, "/: multiple")]),
-    ({"minimum": 1, "exclusiveMaximum": 3}, [1, 2.9, "x"], [(0, "/: 1"), (3, "/: 3")]),
-    ({"exclusiveMinimum": 0, "maximum": 2}, [1, 2], [(0, "/: 0"), (3, "/: 2")]),
-    (
-        {"minLength": 2, "maxLength": 2},
-        ["a\U0001f600", 5],
-        [("a", "/: 2"), ("abc", "/: 2")],
-    ),
-    ({"pattern": r"^a\d$"}, ["a1", 5], [("a1\n", "/: match"), ("a\u0664", "/: ")]),
-    (
-        {"uniqueItems": True, "minItems": 1, "maxItems": 2},
-        [[1], [1, True]],
-        [([], "/: 1"), ([1, 1.0], "/: "), ([1, 2, 3], "/: 2")],
-    ),
-    (
-        {"minProperties": 1, "maxProperties": 1},
-        [{"a": 1}],
-        [({}, "/: 1"), ({"a": 1, "b": 1}, "/")],
-    ),
-    (
-        {"properties": {"a/b~c": {"items": {"minimum": 0}}}, "required": ["a/b~c"]},
-        [{"a/b~c": [0]}],
-        [({"a/b~c": [0, -1]}, "/a~1b~0c/1: 0"), ({}, "/a~1b~0c: required")],
-    ),
-    (
-        {"patternProperties": {"^x": INT, "_id$": INT}, "additionalProperties": STR},
-        [{"xa": 1, "b": "s", "an_id": 2}],
-        [({"xa": "s"}, "/xa: integer"), ({"b": 1}, "/b: string")],
-    ),
-    (
-        {"prefixItems": [INT], "items": False},
-        [[], [1]],
-        [([""], "/0: "), ([1, 2], "/1: ")],
-    ),
-    ({"allOf": [{"minimum": 1}, {"maximum": 2}]}, [1], [(3, "/: 2"), (0, "/: 1")]),
-    ({"anyOf": [INT, STR]}, [1, "a"], [([], "/: integer")]),
-    (
-        {"oneOf": [{"multipleOf": 2}, {"minimum": 6}]},
-        [2, 7],
-        [(6, "/: one"), (5, "/: ")],
-    ),
-    ({"not": INT}, ["a"], [(1, "/: match")]),
-    (
-        {"if": INT, "then": {"minimum": 5}, "else": STR},
-        [5, ""],
-        [(4, "/: 5"), ([], "/: ")],
-    ),
-    ({"$ref": "#/$defs/a%25b~1c", "$defs": {"a%b/c": INT}}, [1], [("x", "/: integer")]),
-    ({"$ref": "#/$defs/%C3%A9", "$defs": {"\xe9": INT}}, [1], [("x", "/: integer")]),
-    (
-        {"properties": {"n": {"$ref": "#"}}, "additionalProperties": False},
-        [{"n": {"n": {}}}],
-        [({"n": {"x": 1}}, "/n/x: ")],
-    ),
-    (
-        {"contains": INT, "maxContains": 2},
-        [[1], ["a", 1, 2], "x"],
-        [([], "/: contain"), (["a"], "/: contain"), ([1, 2, 3], "/: 2")],
-    ),
-    ({"contains": INT, "minContains": 0}, [[], [""]], []),
-    ({"minContains": 2, "maxContains": 0}, [[], [1]], []),
-    (
-        {"propertyNames": {"pattern": "^a", "maxLength": 2}},
-        [{"a": 1}, {}, ["b"]],
-        [({"b": 1}, "/b: name"), ({"abc": 1}, "/abc: name")],
-    ),
-    (
-        {"dependentRequired": {"a": ["b/c"]}},
-        [{"b/c": 1}, {"a": 1, "b/c": 2}, ["a"]],
-        [({"a": 1}, "/b~1c: required")],
-    ),
-    (
-        {"dependentSchemas": {"a": {"properties": {"b": INT}}, "c": False}},
-        [{"b": ""}, {"a": 1, "b": 2}, ["a"]],
-        [({"a": 1, "b": ""}, "/b: integer"), ({"c": 1}, "/: ")],
-    ),
-    ({"format": "email", "unknown": {"$ref": "http://x"}}, ["no mail", 1], []),
-    ({"$ref": "#"}, [], [(1, "/")]),
-    ({"items": {"$ref": "#"}}, [], [(DEEP, "/")]),
-    (True, [1], []),
-    (False, [], [(1, "/: ")]),
+    tuple(map(json.loads, row.split(" | ")))
+    for row in SCHEMAS.replace("\n    ", " ").strip().splitlines()
 ]
+VALIDATION.append(({"items": {"$ref": "#"}}, [], [(DEEP, "/")]))
 
 
 @parametrize("schema, valid, invalid", VALIDATION)
@@ -3283,10 +2958,8 @@ def test_what_a_schema_lets_through(schema, valid, invalid):
         {"$ref": "other.json#/a"},
         {"type": ["thing"]},
         {"$schema": "http://json-schema.org/draft-07/schema#"},
-        *(
-            {"items": {name: {}}}
-            for name in ("unevaluatedProperties", "unevaluatedItems")
-        ),
+        {"items": {"unevaluatedProperties": {}}},
+        {"items": {"unevaluatedItems": {}}},
         {"contains": 1},
         {"propertyNames": {"pattern": "("}},
         {"dependentSchemas": {"a": {"type": "thing"}}},
@@ -3302,7 +2975,12 @@ def test_a_schema_that_cannot_be_checked_is_refused(schema):
 
 def test_random_schemas_and_values_never_crash():
     dice = random.Random(1)
-    keywords = [part for schema, _, _ in VALIDATION[:-4] for part in schema.items()]
+    keywords = [
+        part
+        for schema, _, _ in VALIDATION
+        if schema not in (True, False)
+        for part in schema.items()
+    ]
     values = [value for _, valid, _ in VALIDATION for value in (*valid, valid)]
     for _ in range(1000):
         schema = {
@@ -3496,16 +3174,11 @@ def a_program(seconds: float, say=print):
 class Program(subprocess.Popen):
     """a_program(), started in "/" with next to nothing in its environment.
 
-    If run() waits for these seconds, the test fails, because end() has no such patience.
+    If run() waits for these seconds, the test fails: end() has no such patience.
     """
 
     def __init__(
-        self,
-        seconds: float = 9 * PATIENCE,
-        before: str = "",
-        say: str = "print",
-        log=None,
-        **env: str,
+        self, seconds=9 * PATIENCE, before="", say="print", log=None, **env: str
     ):
         POSIX or pytest.skip(OTHER)
         source = (
@@ -3516,24 +3189,10 @@ class Program(subprocess.Popen):
             f"{before}\na_program({seconds}, {say})"
         )
         self.log = log or tempfile.TemporaryFile()
-        super().__init__(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                "-W",
-                "ignore::DeprecationWarning",
-                "-c",
-                source,
-            ],
-            0,
-            None,
-            -1,
-            -1,
-            self.log,
-            cwd="/",
-            env={"PATH": os.environ["PATH"], **COVERAGE, **env},
-        )
+        strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]
+        words = [sys.executable, *strict, "-c", source]
+        env = {"PATH": os.environ["PATH"], **COVERAGE, **env}
+        super().__init__(words, 0, None, -1, -1, self.log, cwd="/", env=env)
 
     def __exit__(self, *_):
         self.kill()
@@ -3574,26 +3233,15 @@ class Program(subprocess.Popen):
 def test_nothing_but_messages_is_on_stdout_and_a_trace_has_them_all(tmp_path):
     (tmp_path / "trace").write_text("before\n")
     with Program(MCP_TRACE=str(tmp_path / "trace")) as program:
-        for what, text in (
-            ("print", "None"),
-            ("write", "5"),
-            ("shell", "0"),
-            ("read", ""),
-            ("child", "0"),
-            ("cat", ""),
-            ("forks", "0"),
-        ):
+        texts = {"print": "None", "write": "5", "shell": "0", "read": ""}
+        texts.update({"child": "0", "cat": "", "forks": "0"})
+        for what, text in texts.items():
             answer = program.call("do", what, what=what)
-            assert (answer["id"], answer["result"]["content"][0]["text"]) == (
-                what,
-                text,
-            )
+            assert answer["id"] == what and words_of(answer["result"]) == text
         program.stdin.write(b"junk\n")
         assert program.read()["error"] and program.end() == 7
-        assert (
-            program.said().startswith("printed at import")
-            and program.said().count("dirt") == 4
-        )
+        assert program.said().startswith("printed at import")
+        assert program.said().count("dirt") == 4
     _, *lines = (tmp_path / "trace").read_bytes().decode().splitlines()
     begins, *lines, closed = [json.loads(line) for line in lines]
     version, digest = command(str(MCP_REF), "--version").stdout.split(" sha256:")
@@ -3654,15 +3302,12 @@ def test_stdin_stdout_and_stderr_may_be_anything(streams, answers, tmp_path):
 
 def test_a_host_that_drains_no_stderr_holds_up_nothing():
     source, out = os.pipe()
-    with (
-        open(source, "rb"),
-        open(out, "wb") as log,
-        Program(say="str", log=log) as program,
-    ):
-        for _ in range(1000):
-            program.stdin.write(b"junk" * 50 + b"\n")
-            assert program.read()["error"]
-        assert program.end() == 7
+    with open(source, "rb"), open(out, "wb") as log:
+        with Program(say="str", log=log) as program:
+            for _ in range(1000):
+                program.stdin.write(b"junk" * 50 + b"\n")
+                assert program.read()["error"]
+            assert program.end() == 7
 
 
 @parametrize(
@@ -3687,9 +3332,8 @@ def test_without_threads_each_request_is_answered_once(refused):
             call = modern("tools/call", ident, name="do", arguments={"what": "nap"})
             program.stdin.write(mcp.encode(call))
         answers = [program.read() for _ in range(20)]
-        assert sorted(one["id"] for one in answers if "result" in one) == list(
-            range(20)
-        )
+        done = sorted(one["id"] for one in answers if "result" in one)
+        assert done == list(range(20))
         assert program.end() == 7 and "Traceback" not in program.said()
 
 
@@ -3706,7 +3350,7 @@ def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
         said = program.said()
         after = "after a signal" if how.startswith("SIG") else "after"
         assert said.endswith(after + "\nclosed\nat exit\n"), said
-        assert bool(re.search(r"abandoned.*\b2\b", said)) == (tool == "busy")
+        assert bool(re.search("abandoned.*busy.*busy", said)) == (tool == "busy")
         assert "Traceback" not in said and "Fatal" not in said, said
 
 
@@ -3737,19 +3381,6 @@ def test_a_later_signal_ends_the_program(before, status):
 
 
 @parametrize(
-    "arguments, options, problem",
-    [
-        ([], {"autorize": print}, "autorize"),
-        ([], {"transport": "http"}, "transport"),
-        (["--http", "0"], {"autorize": print}, "autorize"),
-    ],
-)
-def test_run_refuses_what_it_does_not_know(arguments, options, problem):
-    with pytest.raises(TypeError, match=problem):
-        mcp.Server("s").run(arguments, **options)
-
-
-@parametrize(
     "words, options, place",
     [
         ([], {}, None),
@@ -3762,6 +3393,7 @@ def test_run_refuses_what_it_does_not_know(arguments, options, problem):
         (["--upstream=--http=1"], {}, None),
         (["--", "--http", "1"], {}, None),
         (["--note", "x --http 1"], {}, None),
+        (["--note=x --http 1"], {}, None),
     ],
 )
 def test_run_finds_its_own_option_only(words, options, place, monkeypatch):
@@ -3802,6 +3434,10 @@ def test_a_terminal_is_told_what_a_host_is_not(
     monkeypatch.setattr(mcp, "serve_stdio", served.append)
     mcp.Server("s").run(words.split())  # standard input is not a terminal
     assert served and capsys.readouterr() == ("", "")
+    # This is how the null device looks on Windows.
+    monkeypatch.setattr(os, "isatty", lambda descriptor: descriptor == 0)
+    mcp.Server("s").run(words.split())
+    assert served.pop() and capsys.readouterr() == ("", "")
     monkeypatch.setattr(os, "isatty", lambda descriptor: True)
     ended = None
     try:
@@ -3981,7 +3617,7 @@ def test_a_call_is_answered_after_the_end_of_a_file(seconds, tmp_path):
     if seconds:
         assert "cancelled: False" in str(answers) and not log
     else:
-        assert not answers and log == ["requests abandoned: 1 (tools/call slow)"]
+        assert not answers and log == ["requests abandoned: tools/call slow"]
 
 
 @parametrize("message, count", [(None, 1), (modern("tools/list"), 0)])
@@ -3991,6 +3627,7 @@ def test_input_that_is_closed_at_once_is_told(message, count, tmp_path):
     assert "".join(log).count("before any message") == len(log) == count
 
 
+@needs_posix  # elsewhere, a socket is no descriptor
 def test_the_end_of_one_client_does_not_wait_for_another():
     server, began, gate = mcp.Server("s"), threading.Event(), threading.Event()
 
@@ -4032,12 +3669,6 @@ def test_a_reader_without_memory_ends_the_program():
         assert program.wait(PATIENCE) == 7
 
 
-def test_the_arguments_of_run_are_a_list(monkeypatch):
-    monkeypatch.setattr(mcp, "serve_stdio", lambda server: None)
-    with pytest.raises(TypeError, match="list"):
-        mcp.Server("s").run("--http 0")
-
-
 @needs_posix
 @parametrize("words", [[], ["--http", "0"]])
 def test_stop_ends_one_run(words):
@@ -4067,20 +3698,10 @@ def test_stop_ends_one_run(words):
         asyncio.run(main())"""
     source_end, end = os.pipe()
     with open(end, "wb"), open(source_end, "rb") as stdin:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", textwrap.dedent(source)],
-            stdin=stdin,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(MCP_REF.parent)},
-            timeout=3 * PATIENCE,
-            check=False,
-        )
+        done = command("-c", textwrap.dedent(source), stdin=stdin)
     said = re.sub("mcp_ref: s listens on .*\n", "", done.stderr)
-    assert (done.returncode, said) == (
-        0,
-        "before\na thread\na signal\na signal of the loop\n",
-    )
+    steps = ["before", "a thread", "a signal", "a signal of the loop"]
+    assert (done.returncode, said.splitlines()) == (0, steps)
 
 
 class Quota(mcp.RpcError):
@@ -4183,6 +3804,7 @@ def test_a_long_line_of_the_log_keeps_both_ends(text, capsys):
     assert "\nmcp_ref| ...\n" in said and said.endswith("\nmcp_ref| the end\n")
 
 
+PYPY = hasattr(sys, "pypy_version_info")
 FORGED = "\nmcp_ref: 127.0.0.1 POST /mcp: 401\r\x1b[2J\x85\u2028\u202e\udc80"
 
 
@@ -4222,12 +3844,13 @@ def test_a_client_cannot_write_its_own_entry_of_the_log(how, to, capsys, monkeyp
         assert any(r"\x1b[2J" in line for line in lines)
 
 
-@parametrize("how", ["run", "loop", "group"])
+@parametrize("how", ["run", "loop", "group", "here", "prompt"])
 def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
     def on_a_thread(function):
         threading.Thread(target=function).start()
 
-    server = mcp.Server("s", run=on_a_thread)
+    def fails():
+        return json.loads("{")
 
     async def in_a_loop():
         return json.loads("{")
@@ -4238,21 +3861,24 @@ def test_a_log_begins_with_the_authors_frame_wherever_it_ran(how, capsys):
 
     if how == "group" and not hasattr(asyncio, "TaskGroup"):
         pytest.skip("Python 3.11 has it")
-    tools = {"run": lambda: json.loads("{"), "loop": in_a_loop, "group": in_a_group}
-    server.tool(tools[how], name="fails")
+    server = mcp.Server("s", run=None if how in ("here", "prompt") else on_a_thread)
+    server.tool({"loop": in_a_loop, "group": in_a_group}.get(how, fails), name="fails")
+    server.prompt(fails)
     # Not "unhandled errors in a TaskGroup": that is nothing a model can act on.
-    words = (
-        "Key name" if hasattr(sys, "pypy_version_info") else "Expecting property name"
-    )
-    assert words_of(server.call("fails")).startswith(words)
-    frame = re.search(r'File "([^"]+)", line', capsys.readouterr().err)
-    assert hasattr(sys, "pypy_version_info") or frame[1] == __file__
+    words = "Key name" if PYPY else "Expecting property name"
+    if how == "prompt":
+        assert ask(server, "prompts/get", name="fails")["code"] == mcp.INTERNAL_ERROR
+    else:
+        assert words_of(server.call("fails")).startswith(words)
+    log = capsys.readouterr().err
+    assert "JSONDecodeError:" in log
+    assert PYPY or re.search(r'File "([^"]+)", line', log)[1] == __file__
 
 
 @parametrize(
     "principal, status, said",
     [
-        *[(one, 500, "authorize= must return a JSON") for one in (object(), {(): 1})],
+        (object(), 500, "authorize= must return a JSON"),
         *[(one, 401, "not authorized") for one in (None, False, "", [], {})],
         # 415: the next check
         *[(one, 415, "") for one in (0, 0.0, True, "a", [None], {"a": ""})],
@@ -4283,22 +3909,6 @@ def test_depth_is_bounded_before_a_message_is_decoded(depth, fits, opening, clos
         mcp.decode(text.encode())
 
 
-def test_the_log_of_a_failure_begins_with_the_authors_frame(capsys):
-    server = mcp.Server("s")
-    server.tool(lambda text: json.loads(text), name="parse")
-    server.prompt(lambda: json.loads("{"), name="parse")
-    assert server.call("parse", text="{")["isError"] and ask(
-        server, "prompts/get", name="parse"
-    )
-    said = capsys.readouterr().err
-    frame = re.search(r'File "([^"]+)", line \d+, in (\S+)', said)
-    assert said.count("JSONDecodeError:") == 2, said
-    assert hasattr(sys, "pypy_version_info") or frame.groups() == (
-        __file__,
-        "<lambda>",
-    ), said
-
-
 # ---- the command line
 
 
@@ -4315,7 +3925,9 @@ def test_without_words_it_is_a_demonstration():
         ("serve given.py", "mcp_cli.py serve"),
         ("--http", "PORT"),
         ("--http 127.0.0.1:99999", "PORT"),
+        ("--http x", "PORT"),
         ("--http=x", "PORT"),
+        ("--https 8000", "--https"),
     ],
 )
 def test_a_wrong_command_line_is_named(words, keyword, tmp_path):
@@ -4358,30 +3970,20 @@ def test_help_version_and_tables(tmp_path):
     head = next(line for line in lines if all(date in line for date in ORDER))
     for table in (mcp.METHODS, mcp.NOTIFICATIONS, mcp.FEATURES, mcp.ERRORS):
         for key, row in table.items():
-            (line,) = [
-                one
-                for one in lines
-                if re.match(rf"\s*{re.escape(str(key))}(\s|$)", one)
-            ]
+            start = re.compile(rf"\s*{re.escape(str(key))}(\s|$)")
+            (line,) = filter(start.match, lines)
             old = getattr(row, "deprecated", "") or "9999"
-            assert [line[head.index(date) :][:10].strip() for date in ORDER] == [
-                "" if not exists(row, date) else "deprecated" if date >= old else "yes"
-                for date in ORDER
-            ], line
+            for date in ORDER:
+                mark = "deprecated" if date >= old else "yes"
+                shown = line[head.index(date) :][:10].strip()
+                assert shown == (mark if exists(row, date) else ""), line
 
 
 def test_the_import_is_lean():
     done = command("-S", "-c", "import sys, mcp_ref; print(*sorted(sys.modules))")
-    assert "mcp_ref" in done.stdout and not {*done.stdout.split()} & {
-        "http.server",
-        "socket",
-        "subprocess",
-        "asyncio",
-        "logging",
-        "dataclasses",
-        "urllib",
-        "inspect",
-    }, done
+    heavy = "http.server socket subprocess asyncio logging dataclasses urllib inspect"
+    assert "mcp_ref" in done.stdout
+    assert not {*done.stdout.split()} & {*heavy.split()}, done
     assert all(hasattr(mcp, name) for name in mcp.__all__)
     for module in (mcp, client):  # a user's program may set the limits
         limits = re.findall(r"(?m)^([A-Z][A-Z_]*) = [\d.]", inspect.getsource(module))
@@ -4391,44 +3993,26 @@ def test_the_import_is_lean():
 # ---- random bytes, and everything at once
 
 
+PIECES = [b"", b"null", b'{"a":', b"[", b'"\\ud800"', b"1e999", b'"', b"}"]
+PIECES += [b"\xe2\x80\xa8", b"\xff\0\x01\x80" * 5]
+
+
 def test_random_bytes_never_silence_the_next_line():
     dice = random.Random(20261121)
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
     good = [
-        mcp.encode(one)
-        for one in (
-            modern("ping"),
-            modern("tools/list", "1"),
-            modern("tools/call", name="do", arguments={}),
-            {
-                "jsonrpc": "2.0",
-                "method": "notifications/cancelled",
-                "params": {"requestId": 1},
-            },
-        )
+        modern("ping"),
+        modern("tools/list", "1"),
+        modern("tools/call", name="do", arguments={}),
+        {**cancelled, "params": {"requestId": 1}},
     ]
     with Program() as program:
         for number in range(1000):
-            line = bytearray(dice.choice(good))
+            line = bytearray(mcp.encode(dice.choice(good)))
             place = dice.randrange(len(line))
-            line[place : place + dice.choice([1, 1, 20, 500])] = dice.choice(
-                [
-                    b"",
-                    b"null",
-                    b'{"a":',
-                    b"[",
-                    b'"\\ud800"',
-                    b"1e999",
-                    b'"',
-                    b"}",
-                    b"\xe2\x80\xa8",
-                    bytes(dice.randrange(256) for _ in range(dice.randrange(40))),
-                ]
-            )
-            program.stdin.write(
-                bytes(line).replace(b"\n", b" ")
-                + b"\n"
-                + mcp.encode(modern("prompts/list", f"p{number}"))
-            )
+            line[place : place + dice.choice([1, 1, 20, 500])] = dice.choice(PIECES)
+            after = mcp.encode(modern("prompts/list", f"p{number}"))
+            program.stdin.write(line.replace(b"\n", b" ") + b"\n" + after)
             assert any(program.read().get("id") == f"p{number}" for _ in range(2)), line
         program.stdin.write(mcp.encode(modern("prompts/list", "last")).rstrip())
         program.stdin.close()  # a last line needs no line end
@@ -4482,47 +4066,37 @@ def test_a_storm_leaves_nothing_behind():
 # ======== HTTP
 
 
-@pytest.mark.skipif(
-    hasattr(sys, "pypy_version_info"), reason="PyPy does not count references"
-)
+def posted(message: dict, kind=mcp.Exchange, **headers: str):
+    """Make the exchange of a POST of a message."""
+    body = json.dumps(message).encode()
+    headers = {**headers_of(message), "Content-Length": str(len(body)), **headers}
+    return kind("POST", "/mcp", headers.items(), io.BytesIO(body))
+
+
+@pytest.mark.skipif(PYPY, reason="PyPy does not count references")
 def test_a_post_is_freed_as_soon_as_it_is_answered():
     server = mcp.Server("s")
     server.tool(lambda: "x", name="x")
     site = mcp.Endpoint(server)
     site.begin_checks = lambda: None  # its thread looks at what is served
 
-    def post(method: str, params: dict, headers: dict):
+    def post(message: dict, **session: str):
         """Serve a request; return its answer's headers, and what is left of it."""
-        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        data = json.dumps(body).encode()
-        fields = {
-            "Content-Type": "application/json",
-            "Content-Length": str(len(data)),
-            **headers,
-        }
-        exchange = mcp.Exchange("POST", "/mcp", fields.items(), io.BytesIO(data))
+        exchange = posted(message, **session)
         answers: list = []
         exchange.start = lambda *answer: answers.append(answer)
         site.serve(exchange)
         assert answers[0][0] == 200
         return answers[0][1], weakref.ref(exchange)
 
-    call = {"name": "x"}
-    meta = mcp.meta_for(NEWEST)
-    mirrored = {
-        "MCP-Protocol-Version": NEWEST,
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": "x",
-    }
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x"}}
     gc.disable()
     try:
-        _, left = post("tools/call", {**call, "_meta": meta}, mirrored)
+        _, left = post(modern("tools/call", name="x"))
         assert left() is None
-        opened, left = post("initialize", hello, {})
+        opened, left = post(OPENING)
         assert left() is None
-        session = {"Mcp-Session-Id": opened["Mcp-Session-Id"]}
-        _, left = post("tools/call", call, session)
+        _, left = post(call, **{"Mcp-Session-Id": opened["Mcp-Session-Id"]})
         assert left() is None
     finally:
         gc.enable()
@@ -4557,13 +4131,9 @@ class Exchanges(Memory):
         self.port = self.httpd.server_port
         self.sessions, self.streams = {"-": {}, "modern": {}}, {}
         self.names, self.act = talk.names, self.play
-        self.names["INIT"] = json.dumps(
-            {
-                "protocolVersion": "2025-06-18",
-                "capabilities": {"roots": {}, "elicitation": {}},
-                "clientInfo": {"name": "c", "version": "1"},
-            }
-        )
+        opening = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "c"}}
+        opening["capabilities"] = {"roots": {}, "elicitation": {}}
+        self.names["INIT"] = json.dumps(opening)
 
     def play(self, verb: str, rest: str):
         several = next((word for word in [verb, *rest.split(" ")] if "|" in word), None)
@@ -4587,9 +4157,8 @@ class Exchanges(Memory):
             request, _, wanted = rest.partition(" -> ")
             code, _, words = wanted.partition(" ")
             status, headers, body = exchange(self.port, *self.request(verb, request))
-            self.names["session"] = headers.get(
-                "mcp-session-id", self.names.get("session")
-            )
+            last = self.names.get("session")
+            self.names["session"] = headers.get("mcp-session-id", last)
             body = body.decode() if isinstance(body, bytes) else json.dumps(body)
             assert code == str(status), f"expected {code}, came {status}: {body:.900}"
             self.check(words, f"{json.dumps(headers)} {body}")
@@ -4621,12 +4190,9 @@ class Exchanges(Memory):
         answer = connection.getresponse()
         self.talk.stack.callback(answer.close)  # it may outlive its connection
         self.streams[label] = connection, answer
-        kind = [
-            answer.getheader(name) for name in ("Content-Type", "X-Accel-Buffering")
-        ]
-        assert (answer.status, kind) == (200, ["text/event-stream", "no"]), (
-            answer.read()
-        )
+        kind = answer.getheader("Content-Type"), answer.getheader("X-Accel-Buffering")
+        streams = 200, ("text/event-stream", "no")
+        assert (answer.status, kind) == streams, answer.read()
 
     def check(self, words: str, text: str):
         for word in words.split(" & "):
@@ -4644,11 +4210,8 @@ class Exchanges(Memory):
         if body and body[0] not in "{[":
             method, _, params = body.partition(" ")
             params, meta = json.loads(params or "{}"), modern("")["params"]["_meta"]
-            params["_meta"] = {
-                **(meta if who == "modern" else {}),
-                "progressToken": 0,
-                **params.get("_meta", {}),
-            }
+            meta = {**(meta if who == "modern" else {}), "progressToken": 0}
+            params["_meta"] = {**meta, **params.get("_meta", {})}
             ident = {} if method.startswith("notifications/") else {"id": 1}
             message = {"jsonrpc": "2.0", **ident, "method": method, "params": params}
             body = json.dumps(message)
@@ -4662,32 +4225,22 @@ class Exchanges(Memory):
         if verb == "hangs":
             return connection.close()
         events = iter(lambda: event_of(answer), {})
-        fields = next(
-            (
-                one
-                for one in events
-                if verb == "event"
-                or one.get("data")
-                and (verb != "<*" or words in one["data"])
-            ),
-            {},
-        )
+
+        def is_wanted(event: dict) -> bool:
+            data = event.get("data", "")
+            return verb == "event" or bool(data) and (verb != "<*" or words in data)
+
+        fields = next(filter(is_wanted, events), {})
         assert bool(fields) is (verb != "ends"), f"the stream has {fields or 'ended'}"
         data = fields.get("data", "")
         ident = re.search(r'"id": ?("\w*"|\d+)', data)
-        self.names.update(
-            {
-                label: fields.get("id", self.names.get(label)),
-                "id": ident and ident[1],
-                fields.get("event", ""): data,
-            }
-        )
+        self.names[label] = fields.get("id", self.names.get(label))
+        self.names["id"] = ident and ident[1]
+        self.names[fields.get("event", "")] = data
         return self.check(words, json.dumps(fields).replace('\\"', '"'))
 
 
 WIRES["exchanges"] = Exchanges, None
-
-
 EXCHANGES = "bare | line: exchanges"
 
 
@@ -5081,19 +4634,12 @@ GET - MCP-Protocol-Version=2025-11-25 -> 405
 
 
 HTTP_PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
-
-
 GOOD = POST + b"Content-Length: 45\r\n\r\n" + HTTP_PING
-
-
 LAST = GOOD.replace(b"Host", b"Connection: close\r\nHost")
-
-
 TALK = GOOD.replace(b"45", b"79").replace(
     b'ping"', b'tools/call", "params": {"name": "talk"}'
 )
-
-
+LARGE = b"[" * mcp.MAX_MESSAGE_BYTES
 CHUNK = b"2D\r\n" + HTTP_PING + b"\r\n0\r\n\r\n"
 
 
@@ -5107,108 +4653,79 @@ def send_http(site: Talk, data: bytes) -> str:
             return answers.read()
 
 
-FRAMES = [  # what is sent; the statuses of the answers to it and to LAST behind it
-    (GOOD + b"\r\n" + GOOD, "200 200 200"),
-    (GOOD.replace(b"Host", b"Connection: Close\r\nHost"), "200"),
-    (TALK.replace(b"1.1", b"1.0"), "200"),
-    (
+END, OLD = b"\r\n\r\n", GOOD.replace(b"1.1", b"1.0")
+FRAMES = {  # the statuses of the answers to what is sent, and to LAST behind it
+    "200 200 200": [GOOD + b"\r\n" + GOOD],
+    "200 200": [
         CHUNKED + b"4;a=b\r\n    \r\n2D\r\n" + HTTP_PING + b"\r\n0\r\nX: y\r\n\r\n",
-        "200 200",
-    ),
-    (GOOD.replace(b"Host", b"Expect: 100-Continue\r\nHost"), "100 200 200"),
-    (POST + b"X: " + b"y" * 60000 + b"\r\nY: " + b"y" * 60000 + b"\r\n\r\n", "431"),
-    (
-        GOOD.replace(b"1.1", b"1.0").replace(b"Host", b"Expect: 100-continue\r\nHost"),
-        "200",
-    ),
-    (
         GOOD.replace(b"/mcp", b"HTTP://LocalHost/mcp").replace(b"127.0.0.1", b"evil"),
-        "200 200",
-    ),
-    (GOOD.replace(b"/mcp", b"http://evil/mcp"), "403"),
-    (GOOD.replace(b"1.1", b"1.0").replace(b"Host: 127.0.0.1\r\n", b""), "403"),
-    (GOOD.replace(b"POST", b"GET").replace(b"45", b"0")[: -len(HTTP_PING)], "405 200"),
-    (CHUNKED.replace(b"1.1", b"1.0") + CHUNK, "400"),
-    *[
-        (CHUNKED.replace(b"chunked", head) + CHUNK, "400")
-        for head in (
-            b"gzip, chunked",
-            b"x",
-            b"chunked\r\nTransfer-Encoding: chunked",
-            b"chunked\r\nContent-Length: 45",
-        )
     ],
-    *[
-        (head + b"\r\n\r\n", "400")
-        for head in (
-            b"nonsense",
-            b"GET /mcp",
-            b"GET /mcp HTTP/9.9",
-            b"POST /mcp HTTP/1.1",
-        )
+    "200": [
+        GOOD.replace(b"Host", b"Connection: Close\r\nHost"),
+        TALK.replace(b"1.1", b"1.0"),
+        OLD.replace(b"Host", b"Expect: 100-continue\r\nHost"),
     ],
-    *[
-        (head + b"\r\n\r\n", "431")
-        for head in (
-            b"POST /" + b"m" * 70000 + b" HTTP/1.1\r\nHost: 127.0.0.1",
-            POST + b"X: y\r\n" * 200,
-            POST + b"X: " + b"y" * 70000,
-        )
+    "100 200 200": [GOOD.replace(b"Host", b"Expect: 100-Continue\r\nHost")],
+    "405 200": [GOOD.replace(b"POST", b"GET").replace(b"45", b"0")[: -len(HTTP_PING)]],
+    "403": [
+        GOOD.replace(b"/mcp", b"http://evil/mcp"),
+        OLD.replace(b"Host: 127.0.0.1\r\n", b""),
     ],
-    *[
-        (POST + head + b"\r\n\r\n", "400")
-        for head in (
-            b"Content-Length: 0\r\nContent-Length: 4",
-            b"Content-Length: 4\r\nContent-Length: 4",
-            b"Content-Length: -1",
-            b"Content-Length: 5, 5",
-            b"Content-Length: ",
-            b"Content-Length: 4_5",
-            b"Content-Length : 45",
-            b" Content-Length: 45",
-            b"foo\r\nContent-Length: 45",
-            b"Content-Length: +5",
-            b"Host: evil",
-            b"X\0: a",
-            b"X\xe4: a",
-            b"X: a\0b",
-            b"X: a\rContent-Length: 45",
-            b": a",
-            b"Mcp-Method: a\r\nMcp-Method: b",
-            b"Mcp-Session-Id: a\r\nMcp-Session-Id: a",
-            b"Authorization: a\r\nAuthorization: b",
-        )
+    "413": [
+        CHUNKED + b"ffffffff\r\n",
+        CHUNKED + (b"1;" + b"x" * 900 + b"\r\n \r\n") * 5000,
+        CHUNKED + b"%x\r\n%s\r\n2\r\n" % (mcp.MAX_MESSAGE_BYTES, LARGE),
+        # The answer arrives although the body is still being sent.
+        POST + b"Expect: 100-continue\r\nContent-Length: 99999999" + END + LARGE,
     ],
-    *[
-        (CHUNKED + body, "400")
-        for body in (
-            b"xyz\r\n",
-            b"-5\r\nabc",
-            b"+2d\r\n",
-            b"0x2d\r\n",
-            b"3\r\nabcd\r\n0\r\n\r\n",
-            b"5\nabcde\r\n0\r\n\r\n",
-            b"0\r\n" + b"X" * 2000 + b":\r\n\r\n",
-        )
+    "431": [
+        b"POST /" + b"m" * 70000 + b" HTTP/1.1\r\nHost: 127.0.0.1" + END,
+        POST + b"X: y\r\n" * 200 + END,
+        POST + b"X: " + b"y" * 70000 + END,
+        POST + b"X: " + b"y" * 60000 + b"\r\nY: " + b"y" * 60000 + END,
     ],
-    (CHUNKED + b"ffffffff\r\n", "413"),
-    (CHUNKED + (b"1;" + b"x" * 900 + b"\r\n \r\n") * 5000, "413"),
-    (
-        CHUNKED
-        + b"%x\r\n%b\r\n2\r\n" % (mcp.MAX_MESSAGE_BYTES, b" " * mcp.MAX_MESSAGE_BYTES),
-        "413",
-    ),
-    # The answer arrives although the body is still being sent.
-    (
-        POST
-        + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n"
-        + b"[" * 2**23,
-        "413",
-    ),
-]
+    "400": [
+        CHUNKED.replace(b"1.1", b"1.0") + CHUNK,
+        CHUNKED.replace(b"chunked", b"gzip, chunked") + CHUNK,
+        CHUNKED.replace(b"chunked", b"x") + CHUNK,
+        CHUNKED.replace(END, b"\r\nTransfer-Encoding: chunked" + END) + CHUNK,
+        CHUNKED.replace(END, b"\r\nContent-Length: 45" + END) + CHUNK,
+        b"nonsense" + END,
+        b"GET /mcp" + END,
+        b"GET /mcp HTTP/9.9" + END,
+        b"POST /mcp HTTP/1.1" + END,
+        POST + b"Content-Length: 0\r\nContent-Length: 4" + END,
+        POST + b"Content-Length: 4\r\nContent-Length: 4" + END,
+        POST + b"Content-Length: -1" + END,
+        POST + b"Content-Length: 5, 5" + END,
+        POST + b"Content-Length: " + END,
+        POST + b"Content-Length: 4_5" + END,
+        POST + b"Content-Length : 45" + END,
+        POST + b" Content-Length: 45" + END,
+        POST + b"foo\r\nContent-Length: 45" + END,
+        POST + b"Content-Length: +5" + END,
+        POST + b"Host: evil" + END,
+        POST + b"X\0: a" + END,
+        POST + b"X\xe4: a" + END,
+        POST + b"X: a\0b" + END,
+        POST + b"X: a\rContent-Length: 45" + END,
+        POST + b": a" + END,
+        POST + b"Mcp-Method: a\r\nMcp-Method: b" + END,
+        POST + b"Mcp-Session-Id: a\r\nMcp-Session-Id: a" + END,
+        POST + b"Authorization: a\r\nAuthorization: b" + END,
+        CHUNKED + b"xyz\r\n",
+        CHUNKED + b"-5\r\nabc",
+        CHUNKED + b"+2d\r\n",
+        CHUNKED + b"0x2d\r\n",
+        CHUNKED + b"3\r\nabcd\r\n0" + END,
+        CHUNKED + b"5\nabcde\r\n0" + END,
+        CHUNKED + b"0\r\n" + b"X" * 2000 + b":" + END,
+    ],
+}
+EACH_FRAME = [(sent, statuses) for statuses in FRAMES for sent in FRAMES[statuses]]
 
 
-@parametrize("sent, statuses", FRAMES, ids=range(len(FRAMES)))
+@parametrize("sent, statuses", EACH_FRAME, ids=range(len(EACH_FRAME)))
 def test_no_request_hides_in_another(capfd, sent, statuses):
     with exchanges(endpoint={"stateless": True}) as site:
         found = re.findall(r"HTTP/1.1 (\d{3}) ", send_http(site, sent + LAST))
@@ -5243,11 +4760,8 @@ def test_http_is_traced_without_tokens_and_a_refusal_is_logged(
     assert begins["program"].startswith("mcp_ref ") and begins["process"] == os.getpid()
     assert begins["time"] == "1970-01-01T00:00:05.007Z"
     assert (sent["way"], sent["http"], sent["mcp-name"]) == (">", "POST /mcp", "n")
-    assert (sent["message"]["id"], head["status"], "secret" in str(sent)) == (
-        1,
-        200,
-        False,
-    )
+    assert (sent["message"]["id"], head["status"]) == (1, 200)
+    assert "secret" not in str(sent)
     assert {one["on"] for one in events} == {sent["on"]} and "result" in str(events)
     assert refusal["status"] == 403 and " 403 {" in capfd.readouterr().err
 
@@ -5291,15 +4805,11 @@ def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(
         gone.wait(PATIENCE)
 
     call = modern("tools/call", name="slow")
-    headers = {**headers_of(call), "Content-Length": len(mcp.encode(call))}
-    head = "".join(f"{name}: {text}\r\n" for name, text in headers.items())
-    httpd = mcp.http_server(mcp.Endpoint(server))
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    with contextlib.closing(httpd):
-        with socket.create_connection(("127.0.0.1", httpd.server_port)) as link:
-            request = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n".encode()
-            link.sendall(request + mcp.encode(call))
-            assert begun.wait(PATIENCE)
+    with http_serving(server) as httpd:
+        post = "POST", "/mcp", headers_of(call), mcp.encode(call)
+        link = request_to(httpd.server_port, *post)
+        assert begun.wait(PATIENCE)
+        link.close()
         assert gone.wait(PATIENCE)
     _, sent, closed, *_ = map(json.loads, path.read_text().splitlines())
     assert (closed["way"], closed["on"], closed["closed"]) == (">", sent["on"], True)
@@ -5483,22 +4993,22 @@ def test_a_connection_may_end_while_another_is_accepted():
 
 
 @parametrize(
-    "sent, answer",
+    "sent",
     [
-        (b"\x16", "HTTP/1.1 400 "),  # TLS
-        (b"GET /mcp\r\n", "HTTP/1.1 400 "),  # HTTP/0.9
-        (b"PRI * HTTP/2.0\r\n", "HTTP/1.1 400 "),
-        (b"POST /mcp HTTP/1.1\nHost: 127.0.0.1\n", "HTTP/1.1 400 "),
+        b"\x16",  # TLS
+        b"GET /mcp\r\n",  # HTTP/0.9
+        b"PRI * HTTP/2.0\r\n",
+        b"POST /mcp HTTP/1.1\nHost: 127.0.0.1\n",
     ],
 )
-def test_what_is_not_http_is_refused_at_once(sent, answer, capfd):
+def test_what_is_not_http_is_refused_at_once(sent, capfd):
     with (
         exchanges(server="empty", limits={"SEND_SECONDS": 3 * PATIENCE}) as site,
         socket.create_connection(("127.0.0.1", site.line.port), PATIENCE) as link,
     ):
         link.sendall(sent)
         with link.makefile("r") as answers:
-            assert answers.readline()[:13] == answer
+            assert answers.readline().startswith("HTTP/1.1 400 ")
     assert "mcp_ref: 127.0.0.1 ? /: 400 " in capfd.readouterr().err
 
 
@@ -5559,7 +5069,8 @@ def test_slow_requests_have_a_time_in_all_and_keep_nobody_out(limit, sent, more)
 
 
 def test_an_answer_that_nobody_reads_has_a_time_for_each_mebibyte():
-    limits = {"SEND_SECONDS": 0.2, "KEEP_ALIVE_SECONDS": 0.01}
+    limits = dict.fromkeys(["SEND_SECONDS", "BODY_SECONDS"], PATIENCE / 20)
+    limits["KEEP_ALIVE_SECONDS"] = 0.01
     call = 'modern tools/call {"name": "big"}'
     with exchanges(server="core", limits=limits) as site, socket.socket() as late:
         late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -5702,18 +5213,15 @@ def test_a_client_that_does_not_read_its_answer_does_not_hold_up_the_end():
     server, called = mcp.Server("s"), threading.Event()
     server.tool(lambda: called.set() or "x" * 2**23, name="large")
     call = modern("tools/call", name="large")
-    body = mcp.encode(call)
-    lines = {**headers_of(call), "Host": "127.0.0.1", "Content-Length": len(body)}
-    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     with http_serving(server) as httpd:
         httpd.patience = 0.3
-        port = httpd.server_port
-        with socket.create_connection(("127.0.0.1", port), PATIENCE) as link:
-            link.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+        post = "POST", "/mcp", headers_of(call), mcp.encode(call)
+        with contextlib.closing(request_to(httpd.server_port, *post)):
             assert called.wait(PATIENCE)
             begin(httpd.close).result(PATIENCE)
 
 
+@needs_posix
 def test_a_second_signal_may_come_while_the_first_one_is_handled():
     code = (
         f"import signal, sys, threading; sys.path.insert(0, {str(MCP_REF.parent)!r})\n"
@@ -5730,30 +5238,11 @@ def test_a_second_signal_may_come_while_the_first_one_is_handled():
         assert child.wait(PATIENCE) == 7
 
 
-@parametrize(
-    "words, status",
-    [
-        (["--http", "0", "--verbose"], None),
-        (["--http=0", "x"], None),
-        (["--title=see --http 1234"], 0),
-        (["--title", "see --http 1234"], 0),
-        (["--http", "x"], 2),
-        (["--http"], 2),
-    ],
-    ids=str,
-)
-def test_the_port_is_one_word_and_the_rest_is_the_programs(words, status):
+@parametrize("words", [["--http", "0", "--verbose"], ["--http=0", "x"]], ids=str)
+def test_the_port_is_one_word_and_the_rest_is_the_programs(words):
     source = "import mcp_ref; mcp_ref.Server('s').run()"
-    if status is None:
-        with listening("-c", source, *words) as (_, url):
-            assert url
-        return
-    assert command("-c", source, *words).returncode == status
-
-
-def test_an_option_that_only_begins_like_http_is_no_server():
-    done = command(str(MCP_REF), "--https", "8000")
-    assert done.returncode == 2 and "--https" in done.stderr
+    with listening("-c", source, *words) as (_, url):
+        assert url
 
 
 def test_a_level_that_does_not_exist_is_answered_with_those_that_do():
@@ -5766,26 +5255,6 @@ def test_a_level_that_does_not_exist_is_answered_with_those_that_do():
     server.tool(tool, name="t")
     text = server.call("t")["content"][0]["text"]
     assert "'warn'" in text and "warning" in text
-
-
-def test_params_that_are_null_are_absent():
-    server, sent = mcp.Server("s"), []
-    server.tool(lambda: "", name="t")
-    peer = mcp.Peer(sent.append)
-    server.handle(OPENING, sent.append, peer=peer)
-    call = {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": None}
-    server.handle(call, sent.append, peer=peer)
-    assert sent[-1]["result"]["tools"][0]["name"] == "t"
-    server.handle({**call, "id": 8}, sent.append)
-    assert sent[-1]["error"]["code"] == CODES["INVALID_PARAMS"]
-    params = {"name": "t", "_meta": None}
-    call.update(id=9, method="tools/call", params=params)
-    server.handle(call, sent.append, peer=peer)
-    assert sent[-1]["result"]["content"] == [mcp.text("")]
-    for meta in (0, "", [], False):  # which are no objects, and not absent
-        params = {**params, "_meta": meta}
-        server.handle({**call, "params": params}, sent.append, peer=peer)
-        assert sent[-1]["error"]["code"] == CODES["INVALID_PARAMS"]
 
 
 # ---- what is kept of strangers, and what it costs
@@ -5856,47 +5325,12 @@ def test_sessions_that_are_opened_at_once_leave_one_listener():
     assert not server.listeners
 
 
-def test_a_principal_is_the_same_in_another_order_and_never_by_equality():
-    server = mcp.Server("s", state_key="k" * 16)
-    core_questions(server)
-    first = {"sub": "ann", "of": 1}
-    state = ask(server, "tools/call", first, name="rounds")["requestState"]
-    for principal, good in (
-        ({"of": 1, "sub": "ann"}, True),
-        ({"of": 1.0, "sub": "ann"}, False),
-        ({"of": True, "sub": "ann"}, False),
-    ):
-        answer = ask(server, "tools/call", principal, name="rounds", requestState=state)
-        assert ("resultType" in answer) == good
-    other = mcp.Server("t", state_key="k" * 16)
-    core_questions(other)
-    answer = ask(other, "tools/call", first, name="rounds", requestState=state)
-    assert "requestState" in answer["message"]
-
-
 def test_a_session_belongs_to_its_principal_in_any_order_of_members():
-    principals = {
-        "a": {"x": 1, "y": 2},
-        "b": {"y": 2, "x": 1},
-        "c": {"x": 1, "y": True},
-    }
-    endpoint = mcp.Endpoint(mcp.Server("s"), authorize=mcp.bearer(principals))
-    httpd = mcp.http_server(endpoint)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    try:
-        statuses = {}
-        ident = ""
-        for key in "abc":
-            message = OPENING if key == "a" else {**OPENING, "method": "ping", "id": 9}
-            headers = {**headers_of(message), "Authorization": f"Bearer {key}"}
-            headers.update({"Mcp-Session-Id": ident} if ident else {})
-            body = json.dumps(message)
-            port = httpd.server_port
-            statuses[key], found, _ = exchange(port, "POST", "/mcp", headers, body)
-            ident = ident or found["mcp-session-id"]
-        assert statuses == {"a": 200, "b": 200, "c": 404}
-    finally:
-        httpd.close()
+    of = {"a": {"x": 1, "y": 2}, "b": {"y": 2, "x": 1}, "c": {"x": 1, "y": True}}
+    with exchanges(endpoint={"authorize": mcp.bearer(of, header="X-Key")}) as site:
+        site("POST - X-Key=a initialize {INIT} -> 200")
+        site("POST - X-Key=b Mcp-Session-Id={session} ping -> 200")
+        site("POST - X-Key=c Mcp-Session-Id={session} ping -> 404")
 
 
 WHO = contextvars.ContextVar("WHO", default="nobody")
@@ -6101,12 +5535,6 @@ def test_hooks_for_forks_are_registered_once(words):
 
 
 def test_who_may_not_see_a_resource_may_not_watch_it():
-    class Hiding(mcp.Server):
-        def offered(self, kind, ctx):
-            assert ctx.version  # all of the context may be read
-            found = super().offered(kind, ctx)
-            return found if ctx.principal == "ann" else {}
-
     server = Hiding("s")
     server.resource("x://secret")(lambda: "")
     server.resource("y://{name}")(lambda name: "")
@@ -6303,7 +5731,7 @@ def test_a_user_who_is_asked_may_answer_while_the_server_drains():
 
 @needs_posix
 def test_a_question_that_is_open_at_the_end_says_so():
-    with asked_over_http(0.5) as (_, _, next_event, process):
+    with asked_over_http(2) as (_, _, next_event, process):
         ended = next_event()
         assert "closing" in json.dumps(ended["result"]) and ended["result"]["isError"]
         said = process.stdout.read()
@@ -6317,7 +5745,7 @@ def test_what_a_server_abandons_when_it_closes_is_logged(capfd):
         site('a <* "progress":1')
         site("close")
         site("open g")
-    assert "requests abandoned: 1" in capfd.readouterr().err
+    assert "requests abandoned: tools/call" in capfd.readouterr().err
 
 
 @needs_posix
@@ -6423,12 +5851,9 @@ def test_one_exception_does_not_end_the_checks(capfd):
         ctx.on_cancel(cancelled.set)
         cancelled.wait(PATIENCE)
 
-    call = modern("tools/call", name="waits")
-    body = mcp.encode(call)
-    headers = {**headers_of(call), "Content-Length": str(len(body))}
-    wire = Wire("POST", "/mcp", headers.items(), io.BytesIO(body))
+    call = posted(modern("tools/call", name="waits"), Wire)
     with contextlib.closing(mcp.Endpoint(server)) as endpoint:
-        begin(endpoint.serve, wire).result(2 * PATIENCE)
+        begin(endpoint.serve, call).result(2 * PATIENCE)
     assert cancelled.is_set() and "no socket" in capfd.readouterr().err
 
 
@@ -6463,30 +5888,24 @@ def test_a_client_that_has_left_does_not_keep_changes_from_others(capfd):
     assert len(told) == 2 and not server.listeners
 
 
-def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling():
-    httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "LocalHost")
+@parametrize("address, its_own", [("LocalHost", 403), ("127.0.0.2", 200)])
+def test_the_rule_for_hosts_looks_at_the_address_and_not_at_its_spelling(
+    address, its_own
+):
+    if address == "127.0.0.2" and sys.platform != "linux":
+        pytest.skip("others do not have it")
+    httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), address)
+    statuses = []
     with contextlib.closing(httpd):
         begin(httpd.serve_forever)
-        headers = {"Host": "evil.example", "Content-Type": "application/json"}
-        answer = exchange(httpd.server_port, "POST", "/mcp", headers, HTTP_PING)
-        assert answer[0] == 403
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="others have no 127.0.0.2")
-def test_the_rule_for_hosts_holds_at_each_loopback_address():
-    httpd = mcp.http_server(mcp.Endpoint(mcp.Server("s")), "127.0.0.2")
-    with contextlib.closing(httpd):
-        begin(httpd.serve_forever)
-        statuses = []
         for host in ("127.0.0.2", "localhost", "evil.example"):
-            link = http.client.HTTPConnection(
-                "127.0.0.2", httpd.server_port, timeout=PATIENCE
-            )
+            port = httpd.server_port
+            link = http.client.HTTPConnection(address, port, timeout=PATIENCE)
             headers = {"Host": host, "Content-Type": "application/json"}
             link.request("POST", "/mcp", HTTP_PING, {**headers, "Connection": "close"})
             with link.getresponse() as answer:  # it outlives its connection
                 statuses.append(answer.status)
-    assert statuses == [200, 200, 403]
+    assert statuses == [its_own, 200, 403]
 
 
 def test_headers_are_found_in_any_case():
@@ -6942,10 +6361,7 @@ def test_two_modern_revisions_may_differ_in_what_a_server_sends():
         wanted = {"notifications/things/changed": True, "toolsListChanged": True}
         return said(version, "subscriptions/listen", notifications=wanted)
 
-    new, old = (
-        said(NEXT, "tools/call", name="where"),
-        said(NEWEST, "tools/call", name="where"),
-    )
+    new, old = (said(one, "tools/call", name="where") for one in (NEXT, NEWEST))
     assert [one.get("method") for one in new] == ["notifications/things/changed", None]
     assert new[-1]["error"]["code"] == CODES["MISSING_REQUIRED_CLIENT_CAPABILITY"]
     assert [one["result"]["resultType"] for one in old] == ["input_required"]
@@ -6953,13 +6369,9 @@ def test_two_modern_revisions_may_differ_in_what_a_server_sends():
     hears, hears_not = listener(NEXT), listener(NEWEST)
     server.notify("notifications/things/changed")
     server.changed("tools")
-    assert [one["method"] for one in hears[1:]] == [
-        "notifications/things/changed",
-        "notifications/tools/list_changed",
-    ]
-    assert [one["method"] for one in hears_not[1:]] == [
-        "notifications/tools/list_changed"
-    ]
+    things, tools = "notifications/things/changed", "notifications/tools/list_changed"
+    assert [one["method"] for one in hears[1:]] == [things, tools]
+    assert [one["method"] for one in hears_not[1:]] == [tools]
 
 
 @pytest.mark.slow

@@ -478,6 +478,40 @@ class OddCursors(Params):
             params["cursor"] = str(params["cursor"]).strip()
 
 
+class NullCursors(Params):
+    """no cursor is null"""
+
+    def change(self, params: Json, message: Json) -> None:
+        if message["method"].endswith("/list"):
+            params.setdefault("cursor", None)
+
+
+class SameCursorEnds(Change):
+    """a cursor that comes twice ends the list"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result = message.get("result") or {}
+        cursor = (request.get("params") or {}).get("cursor")
+        if cursor is not None and result.get("nextCursor") == cursor:
+            del result["nextCursor"]
+        return [message]
+
+
+class ResumesOnce(Change):
+    """a stream is resumed once; then it begins anew"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        last = headers.get("last-event-id", "")
+        if last in self.seen:
+            headers.pop("last-event-id", None)
+        self.seen |= {last} - {""}
+        return message
+
+
 class EmptyCursors(Change):
     """a page with an empty cursor is lost"""
 

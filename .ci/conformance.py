@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 
+Done = subprocess.CompletedProcess[str]
 Scenarios = dict[str, list[dict[str, str]]]  # the checks of each
 HERE = pathlib.Path(__file__).resolve().parent.parent
 SERVER_RUNS = [  # the suite's arguments, and how many scenarios there are
@@ -35,9 +36,7 @@ CLIENT_RUNS = [
 ]
 
 
-def run(
-    command: list[str], arguments: list[str]
-) -> tuple[Scenarios, subprocess.CompletedProcess[str]]:
+def run(command: list[str], arguments: list[str]) -> tuple[Scenarios, Done]:
     """Run the suite once; return the checks, and the finished process."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -48,22 +47,15 @@ def run(
             text=True,
             check=False,
         )
-        return {
-            re.sub(
-                r"^server-|-\d{4}-\d\d-\d\dT.*$",
-                "",
-                str(path.parent.relative_to(folder)),
-            ): json.loads(path.read_text(encoding="utf-8"))
-            for path in pathlib.Path(folder).glob("**/checks.json")
-        }, done
+        found: Scenarios = {}
+        for path in pathlib.Path(folder).glob("**/checks.json"):
+            name = str(path.parent.relative_to(folder))
+            name = re.sub(r"^server-|-\d{4}-\d\d-\d\dT.*$", "", name)
+            found[name] = json.loads(path.read_text(encoding="utf-8"))
+        return found, done
 
 
-def judge(
-    title: str,
-    scenarios: Scenarios,
-    expected: int,
-    done: subprocess.CompletedProcess[str],
-) -> int:
+def judge(title: str, scenarios: Scenarios, expected: int, done: Done) -> int:
     """Print what came out, and count what is wrong with it."""
     count = collections.Counter(
         check["status"] for checks in scenarios.values() for check in checks
@@ -86,9 +78,8 @@ def run_server(suite: list[str]) -> int:
     assert server.stderr
     bad = 0
     try:
-        (url,) = next(
-            filter(None, (re.findall(r"http://\S+", line) for line in server.stderr))
-        )
+        found = (re.findall(r"http://\S+", line) for line in server.stderr)
+        (url,) = next(filter(None, found))
         for arguments, expected in SERVER_RUNS:
             scenarios, done = run([*suite, "server", "--url", url], arguments)
             bad += judge("server " + " ".join(arguments), scenarios, expected, done)
@@ -103,12 +94,8 @@ def run_server(suite: list[str]) -> int:
 def run_client(suite: list[str]) -> int:
     """Let the suite start the client: all scenarios at once, then each alone."""
     # exec: when time is up the suite kills the shell only.
-    command = [
-        *suite,
-        "client",
-        "--command",
-        f"exec {sys.executable} {HERE / '.ci/everything_client.py'}",
-    ]
+    ours = f"exec {sys.executable} {HERE / '.ci/everything_client.py'}"
+    command = [*suite, "client", "--command", ours]
     bad, names = 0, list[str]()
     for arguments, expected in CLIENT_RUNS:
         # One scenario expects us back within 200 ms of a set moment, while 20

@@ -35,14 +35,8 @@ VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
 CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 
 # Arguments for a tool: one for each thing that its schema requires.
-SAMPLES = {
-    "integer": 5,
-    "number": 2.5,
-    "boolean": True,
-    "array": [],
-    "object": {},
-    "null": None,
-}
+SAMPLES: dict[str, Any] = {"integer": 5, "number": 2.5, "boolean": True, "array": []}
+SAMPLES.update({"object": {}, "null": None})
 
 
 def sample(schema: dict[str, Any]) -> dict[str, Any]:
@@ -62,14 +56,8 @@ def look_at_all(client: Any) -> None:
         client.read_resource(resource["uri"])
     client.list_resource_templates()
     for prompt in client.list_prompts():
-        client.get_prompt(
-            prompt["name"],
-            {
-                one["name"]: "text"
-                for one in prompt.get("arguments", ())
-                if one.get("required")
-            },
-        )
+        needed = [one for one in prompt.get("arguments", ()) if one.get("required")]
+        client.get_prompt(prompt["name"], {one["name"]: "text" for one in needed})
 
 
 def call_as_told(client: Any) -> None:
@@ -84,9 +72,8 @@ def echo_schema(client: Any) -> None:
     """Give back the schema of a tool as it came: nothing of it may be lost on the
     way."""
     schemas = {tool["name"]: tool["inputSchema"] for tool in client.list_tools()}
-    client.call_tool(
-        "json_schema_echo", {"schema": schemas["json_schema_2020_12_tool"]}
-    )
+    schema = schemas["json_schema_2020_12_tool"]
+    client.call_tool("json_schema_echo", {"schema": schema})
 
 
 def call_all_tools(client: Any) -> None:
@@ -113,31 +100,20 @@ class NoBrowser(oauth.Browser):
 def log_in() -> oauth.OAuth:
     """Return the hook for protected servers: the context says who we are, where it
     matters."""
-    own = {
-        name: CONTEXT[name]
-        for name in ("client_id", "client_secret", "issuer")
-        if name in CONTEXT
-    }
+    names = ("client_id", "client_secret", "issuer")
+    own = {name: CONTEXT[name] for name in names if name in CONTEXT}
     grant: Any = oauth.AuthorizationCode(NoBrowser())
     if SCENARIO.startswith("auth/client-credentials"):
         grant = oauth.ClientCredentials()
     elif "valid_jwt" in CONTEXT:
         grant = oauth.Workload(lambda issuer: str(CONTEXT["valid_jwt"]))
     elif "idp_id_token" in CONTEXT:
-        grant = oauth.EnterpriseManaged(
-            CONTEXT["idp_token_endpoint"],
-            lambda: CONTEXT["idp_id_token"],
-            CONTEXT["idp_client_id"],
-        )
-    key = (
-        oauth.Key(CONTEXT["private_key_pem"]) if "private_key_pem" in CONTEXT else None
-    )
-    return oauth.OAuth(
-        metadata_url="https://conformance-test.local/client-metadata.json",
-        grant=grant,
-        key=key,
-        **own,
-    )
+        place, who = CONTEXT["idp_token_endpoint"], CONTEXT["idp_client_id"]
+        grant = oauth.EnterpriseManaged(place, lambda: CONTEXT["idp_id_token"], who)
+    pem = CONTEXT.get("private_key_pem")
+    key = oauth.Key(pem) if pem else None
+    url = "https://conformance-test.local/client-metadata.json"
+    return oauth.OAuth(metadata_url=url, grant=grant, key=key, **own)
 
 
 def list_skills(client: Any) -> Any:

@@ -10,12 +10,13 @@ The suite calls the first tool of the list without arguments, so that tool needs
 """
 
 import base64
+import json
 import os
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 sys.path += [
     str(Path(__file__).resolve().parents[1] / folder)
@@ -26,23 +27,10 @@ from skills import serve_skills
 from tasks import Tasks
 
 import mcp_ref as mcp
-from mcp_ref import (
-    ClientLacks,
-    Context,
-    RpcError,
-    Server,
-    elicitation,
-    embedded,
-    image,
-    text,
-)
+from mcp_ref import ClientLacks, Context, RpcError, Server, elicitation, embedded, image
 
-server = Server(
-    "everything",
-    "1.0",
-    "Everything a server can do, for conformance tests.",
-    title="Everything",
-)
+ABOUT = "Everything a server can do, for conformance tests."
+server = Server("everything", "1.0", ABOUT, title="Everything")
 tasks = Tasks(server)
 
 PIXEL = base64.b64decode(
@@ -59,21 +47,19 @@ def always(value: Any) -> Any:
 
 # ---- tools: content of every kind
 
+MIXED = embedded(
+    "test://mixed-content-resource", '{"test": "data"}', "application/json"
+)
+EMBEDDED = "test://embedded-resource", "This is an embedded resource content."
 for name, result in {
     "test_simple_text": "This is a simple text response for testing.",
     "test_image_content": image(PIXEL, "image/png"),
     "test_audio_content": mcp.audio(SOUND, "audio/wav"),
-    "test_embedded_resource": embedded(
-        "test://embedded-resource",
-        "This is an embedded resource content.",
-        "text/plain",
-    ),
+    "test_embedded_resource": embedded(*EMBEDDED, "text/plain"),
     "test_multiple_content_types": [
-        text("Multiple content types test:"),
+        mcp.text("Multiple content types test:"),
         image(PIXEL, "image/png"),
-        embedded(
-            "test://mixed-content-resource", '{"test": "data"}', "application/json"
-        ),
+        MIXED,
     ],
 }.items():
     server.tool(always(result), name=name, description=f"Return what {name} is about.")
@@ -91,12 +77,8 @@ def test_error_handling() -> str:
 @server.tool
 def test_tool_with_logging(ctx: Context) -> str:
     """Log three messages."""
-    for message in (
-        "Tool execution started",
-        "Tool processing data",
-        "Tool execution completed",
-    ):
-        ctx.log("info", message)
+    for what in ("execution started", "processing data", "execution completed"):
+        ctx.log("info", f"Tool {what}")
         time.sleep(0.02)
     return "Tool with logging executed successfully"
 
@@ -138,11 +120,11 @@ def test_sampling(prompt: str, ctx: Context) -> str:
 @server.tool
 def test_elicitation(message: str, ctx: Context) -> str:
     """Ask the user."""
-    answer = ctx.elicit(
-        message,
-        username=Annotated[str, "User's response"],
-        email=Annotated[str, "User's email address"],
+    name, email = (
+        Annotated[str, "User's response"],
+        Annotated[str, "User's email address"],
     )
+    answer = ctx.elicit(message, username=name, email=email)
     return f"User response: {answer}"
 
 
@@ -162,11 +144,7 @@ def test_elicitation_sep1034_defaults(ctx: Context) -> str:
         age=(int, 30),
         score=(float, 95.5),
         verified=(bool, True),
-        status={
-            "type": "string",
-            "enum": ["active", "inactive", "pending"],
-            "default": "active",
-        },
+        status=(Literal["active", "inactive", "pending"], "active"),
     )
     return f"Elicitation completed: action={answer['action']}, content={answer.get('content')}"
 
@@ -179,15 +157,13 @@ def test_elicitation_sep1330_enums(ctx: Context) -> str:
         {"const": f"value{n}", "title": f"{title} Option"}
         for n, title in enumerate(("First", "Second", "Third"), 1)
     ]
+    legacy: dict[str, Any] = {"type": "string", "enum": ["opt1", "opt2", "opt3"]}
+    legacy["enumNames"] = ["Option One", "Option Two", "Option Three"]
     answer = ctx.elicit(
         "Please select",
         untitledSingle={"type": "string", "enum": options},
         titledSingle={"type": "string", "oneOf": titled},
-        legacyEnum={
-            "type": "string",
-            "enum": ["opt1", "opt2", "opt3"],
-            "enumNames": ["Option One", "Option Two", "Option Three"],
-        },
+        legacyEnum=legacy,
         untitledMulti={"type": "array", "items": {"type": "string", "enum": options}},
         titledMulti={"type": "array", "items": {"anyOf": titled}},
     )
@@ -205,20 +181,17 @@ def asking(questions: dict[str, Any]) -> Any:
 
 NAME = elicitation("What is your name?", name=str)
 CONFIRM = elicitation("Please confirm", ok=bool)
+CAPITAL = mcp.sampling("What is the capital of France?")
+GREETING = mcp.sampling("Generate a greeting", max_tokens=50)
+SEVERAL = {"user_name": NAME, "greeting": GREETING, "client_roots": mcp.roots()}
 for name, questions in {
     "missing_capability": {"": mcp.sampling("Hello?")},
     "input_required_result_elicitation": {"user_name": NAME},
-    "input_required_result_sampling": {
-        "capital_question": mcp.sampling("What is the capital of France?")
-    },
+    "input_required_result_sampling": {"capital_question": CAPITAL},
     "input_required_result_list_roots": {"client_roots": mcp.roots()},
     "input_required_result_request_state": {"confirm": CONFIRM},
     "input_required_result_tampered_state": {"confirm": CONFIRM},
-    "input_required_result_multiple_inputs": {
-        "user_name": NAME,
-        "greeting": mcp.sampling("Generate a greeting", max_tokens=50),
-        "client_roots": mcp.roots(),
-    },
+    "input_required_result_multiple_inputs": SEVERAL,
 }.items():
     server.tool(asking(questions), name=f"test_{name}", description="Ask the client.")
 
@@ -264,13 +237,10 @@ def test_trigger_resource_update(uri: str) -> str:
     return "told"
 
 
-@server.tool(
-    output_schema={
-        "type": "object",
-        "properties": {"count": {"type": "integer"}},
-        "required": ["count"],
-    }
-)
+COUNT = {"properties": {"count": {"type": "integer"}}, "required": ["count"]}
+
+
+@server.tool(output_schema={"type": "object", **COUNT})
 def test_structured_content() -> dict[str, Any]:
     """Return what the output schema describes."""
     return {"count": 3}
@@ -284,37 +254,21 @@ def test_x_mcp_header(
     return f"region {region}"
 
 
-@server.tool(
-    input_schema={
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "$defs": {
-            "address": {
-                "$anchor": "addressDef",
-                "type": "object",
-                "properties": {
-                    "street": {"type": "string"},
-                    "city": {"type": "string"},
-                },
-            }
-        },
-        "properties": {
-            "name": {"type": "string"},
-            "address": {"$ref": "#/$defs/address"},
-            "contactMethod": {"type": "string", "enum": ["phone", "email"]},
-            "phone": {"type": "string"},
-            "email": {"type": "string"},
-        },
-        "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
-        "if": {
-            "properties": {"contactMethod": {"const": "phone"}},
-            "required": ["contactMethod"],
-        },
-        "then": {"required": ["phone"]},
-        "else": {"required": ["email"]},
-        "additionalProperties": False,
-    }
-)
+SCHEMA = json.loads("""{
+  "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
+  "$defs": {"address": {"$anchor": "addressDef", "type": "object", "properties": {
+    "street": {"type": "string"}, "city": {"type": "string"}}}},
+  "properties": {
+    "name": {"type": "string"}, "address": {"$ref": "#/$defs/address"},
+    "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+    "phone": {"type": "string"}, "email": {"type": "string"}},
+  "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+  "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+  "then": {"required": ["phone"]}, "else": {"required": ["email"]},
+  "additionalProperties": false}""")
+
+
+@server.tool(input_schema=SCHEMA)
 def json_schema_2020_12_tool(**arguments: Any) -> str:
     """Have a schema of its own, which goes out as it is."""
     return f"called with {arguments}"
@@ -361,12 +315,8 @@ def confirm_delete(filename: str, ctx: Context) -> str:
 @tasks.tool(required=True)
 def multi_input(ctx: Context) -> str:
     """Ask two things at once in the middle of a task."""
-    answers = ctx.ask(
-        {
-            "name": elicitation("What is your name?", name=str),
-            "confirm": elicitation("Go on?", confirm=bool),
-        }
-    )
+    confirm = elicitation("Go on?", confirm=bool)
+    answers = ctx.ask({"name": NAME, "confirm": confirm})
     return f"got {', '.join(sorted(answers))}"
 
 
@@ -431,11 +381,8 @@ def test_prompt_with_embedded_resource(
 @server.prompt
 def test_input_required_result_prompt(ctx: Context) -> str:
     """Ask before the prompt is made."""
-    return str(
-        ctx.elicit(
-            "What context should the prompt use?", key="user_context", context=str
-        )
-    )
+    question = "What context should the prompt use?"
+    return str(ctx.elicit(question, key="user_context", context=str))
 
 
 @server.completion("test_prompt_with_arguments", "arg1")

@@ -78,59 +78,20 @@ MODERN = (
 )
 TOKEN = re.compile(rb'"(?:[^"\\\n]|\\.)*"|-?[0-9.]+|true|null|\{\}|\[\]|\n')
 WORDS = " ".join([*mcp._LIMITS, *mcp._RULES]).split()  # keywords of JSON Schema
-NEW = [
-    [
-        b"null",
-        b"true",
-        b"-1",
-        b"0.5",
-        b"1e400",
-        b"9" * 5000,
-        b'""',
-        b'"\\ud800\\0"',
-        b"[]",
-        b"{}",
-        b'"<script>"',
-        b'"\'{0}&"',
-        b'[{"a": 1}, {}]',
-        b"[" * 3000 + b"]" * 3000,
-    ],
-    [
-        b"",
-        b"\0",
-        b"\xff",
-        b"\r\n",
-        b"\n",
-        b" ",
-        b":",
-        b",",
-        b"[",
-        b"{",
-        b"A" * 70_000,
-        b"DELETE",
-        b"HTTP/1.0",
-        b"/sse",
-        b"Content-Length: 2\r\n",
-        b"Connection: close\r\n",
-    ],
-    [
-        f'"{word}"{more}'.encode()
-        for word in WORDS
-        for more in ("", ': {}, "a"', ': ["a"], "b"')
-    ],
+VALUES = b"null true -1 0.5 1e400 [] {}".split()
+VALUES += [b"9" * 5000, b'""', b'"\\ud800\\0"', b'"<script>"', b'"\'{0}&"']
+VALUES += [b'[{"a": 1}, {}]', b"[" * 3000 + b"]" * 3000]
+PIECES = [b"", b"\0", b"\xff", b"\r\n", b"\n", b" ", *b": , [ { DELETE /sse".split()]
+PIECES += [
+    b"A" * 70_000,
+    b"HTTP/1.0",
+    b"Content-Length: 2\r\n",
+    b"Connection: close\r\n",
 ]
+ENDS = "", ': {}, "a"', ': ["a"], "b"'
+NEW = [VALUES, PIECES, [f'"{word}"{end}'.encode() for word in WORDS for end in ENDS]]
 TAGS = "html meta title style h1 h2 p ul ol li a br i b span div details summary small pre u wbr"
-ATTRIBUTES = {
-    "lang",
-    "charset",
-    "name",
-    "content",
-    "http-equiv",
-    "class",
-    "id",
-    "title",
-    "href",
-}
+ATTRIBUTES = set("lang charset name content http-equiv class id title href".split())
 
 
 def said_by_vectors() -> Any:
@@ -138,31 +99,20 @@ def said_by_vectors() -> Any:
     for path in sorted(TOP.glob("examples/vectors/[!s]*.json")):
         vectors = json.loads(path.read_bytes())["vectors"]
         for step in itertools.chain(*(one.get("steps", ()) for one in vectors)):
-            method, params = (
-                step.get("request", step.get("notify")),
-                step.get("params", {}),
-            )
-            for meta in (
-                ({}, {"_meta": META}) if method and isinstance(params, dict) else ()
-            ):
-                yield json.dumps(
-                    {
-                        "jsonrpc": "2.0",
-                        "id": 1,
-                        "method": method,
-                        "params": {**params, **meta},
-                    }
-                )
+            method = step.get("request", step.get("notify"))
+            params = step.get("params", {})
+            if method and isinstance(params, dict):
+                request = {"jsonrpc": "2.0", "id": 1, "method": method}
+                for meta in ({}, {"_meta": META}):
+                    yield json.dumps({**request, "params": {**params, **meta}})
             if "send" in step:
                 yield json.dumps(step["send"])
 
 
 def seeds() -> dict[str, list[str]]:
     """Return the inputs to begin with, by target."""
-    said, files = (
-        dict.fromkeys(said_by_vectors()),
-        TOP.glob("examples/course/lessons/*.md"),
-    )
+    said = dict.fromkeys(said_by_vectors())
+    files = sorted(TOP.glob("examples/course/lessons/*.md"))
     return {
         "lines": [one if "_meta" in one else OPENING + one for one in said],
         "http": [(MODERN if "_meta" in one else LEGACY) + one for one in said]
@@ -177,7 +127,7 @@ def seeds() -> dict[str, list[str]]:
             for tool in everything.server.tools.values()
         ],
         "traces": [TRACE % one for one in said]
-        + [one.read_text("utf-8") for one in sorted(files)],
+        + [one.read_text("utf-8") for one in files],
     }
 
 
@@ -187,14 +137,10 @@ def change(data: bytes, most: int, seed: int) -> bytes:
     for _ in range(lot.randrange(1, 3)):
         start = lot.randrange(len(data) + 1)
         found = TOKEN.search(data, start) if lot.random() < 0.7 else None
-        start, end = (
-            found.span() if found else (start, start + lot.choice((0, 0, 1, 5, 999)))
-        )
-        data = (
-            data[:start]
-            + lot.choice(lot.choice([*NEW, [data[start:end] * 2]]))
-            + data[end:]
-        )
+        piece = start, start + lot.choice((0, 0, 1, 5, 999))
+        start, end = found.span() if found else piece
+        new = lot.choice(lot.choice([*NEW, [data[start:end] * 2]]))
+        data = data[:start] + new + data[end:]
     if atheris and lot.random() < 0.2:
         data = atheris.Mutate(data, most)
     return data[:most]
@@ -244,19 +190,16 @@ class Page(html.parser.HTMLParser):
     """A page; it fails at markup that picture.py does not write."""
 
     def handle_starttag(self, tag: str, attributes: Any) -> None:
-        assert tag in TAGS.split() and dict(attributes).keys() <= ATTRIBUTES, (
-            tag,
-            attributes,
-        )
+        is_ours = tag in TAGS.split() and dict(attributes).keys() <= ATTRIBUTES
+        assert is_ours, (tag, attributes)
 
 
 def traces(data: bytes) -> None:
     """picture.py: a page, without markup of the trace."""
     path = FOLDER / ("t.md" if b"```mcp" in data else "t")
     path.write_bytes(data)
-    Page().feed(
-        re.sub(drawing.HIDDEN, "\ufffd", drawing.page(str(path))).encode().decode()
-    )
+    page = re.sub(drawing.HIDDEN, "\ufffd", drawing.page(str(path)))
+    Page().feed(page.encode().decode())
 
 
 def ask(data: bytes) -> bytes:
@@ -284,9 +227,8 @@ def ask(data: bytes) -> bytes:
 def http(data: bytes) -> None:
     """The HTTP server: an answer, and none that is a 500 or an internal error."""
     if b"SESSION" in data:
-        opened = ask(
-            (LEGACY + OPENING.split("\n")[0]).replace("Mcp-Session-Id", "X").encode()
-        )
+        opening = LEGACY + OPENING.split("\n")[0]
+        opened = ask(opening.replace("Mcp-Session-Id", "X").encode())
         data = data.replace(b"SESSION", re.findall(rb"Session-Id: (\w+)", opened)[0])
     for word, member in (b"METHOD", b"method"), (b"NAME", b"(?:name|uri)"):
         found = re.search(rb'"%s": "([^"]*)"' % member, data)
@@ -320,20 +262,9 @@ def main(name: str, seconds: str) -> None:
     if atheris:
         for number, data in enumerate(inputs):
             (FOLDER / str(number)).write_bytes(data)
-        atheris.Setup(
-            [
-                "",
-                "-seed=1",
-                f"-max_len={MOST}",
-                "-rss_limit_mb=0",
-                "-verbosity=0",
-                f"-timeout={LIMIT}",
-                f"-artifact_prefix={FOLDER}/",
-                str(FOLDER),
-            ],
-            attempt,
-            custom_mutator=change,
-        )
+        words = f"-seed=1 -max_len={MOST} -rss_limit_mb=0 -verbosity=0 -timeout={LIMIT}"
+        words += f" -artifact_prefix={FOLDER}/ {FOLDER}"
+        atheris.Setup(["", *words.split()], attempt, custom_mutator=change)
         atheris.Fuzz()
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     for number in itertools.count():

@@ -27,6 +27,7 @@ import subprocess
 import sys
 import typing
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,33 +130,36 @@ def kept_by(hint: Any) -> tuple[Any, Any]:
     return kind, made
 
 
-def cases() -> list[tuple[str, Any, Any]]:
-    """Return the name, the schema and the example of each function."""
-    found = []
+def rows() -> Iterator[list[str]]:
+    """Yield the rows of the table in api.md: each hint, and the other four cells."""
     page = (ROOT / "examples" / "api.md").read_text("utf-8")
     table = page.partition("\n## Hints of parameters\n")[2].partition("\n## ")[0]
     for line in table.splitlines():
         cells = re.findall(r"`([^`]+)`", line)
-        if not line.startswith("| `") or len(cells) < 5:
-            continue
-        *hints, _, sent, _, _ = cells
-        example = json.loads(sent)
-        for name in hints:
-            hint = eval(name, NAMES)
-            holder, typed = kept_by(hint)
-            held = {"a": example}
-            for words, kind, value in (
-                (name, hint, example),
-                (f"list[{name}]", GENERIC.List[hint], [example]),
-                (f"dict[str, {name}]", GENERIC.Dict[str, hint], held),
-                (f"a dataclass of {name}", holder, {"x": example}),
-                (f"a TypedDict of {name}", typed, {"x": example}),
-            ):
-                found.append((words, schema_for(kind), {"x": value}))
-            if "{" not in name:  # Python before 3.13 wants to hash what stands there
-                optional = schema_for(GENERIC.Optional[hint])
-                found.append((f"Optional[{name}]", optional, {"x": example}))
-                found.append((f"Optional[{name}]", optional, {"x": None}))
+        if line.startswith("| `") and len(cells) >= 5:
+            for hint in cells[:-4]:
+                yield [hint, *cells[-4:]]
+
+
+def cases() -> list[tuple[str, Any, Any]]:
+    """Return the name, the schema and the example of each function."""
+    found = []
+    for name, _, sent, _, _ in rows():
+        hint, example = eval(name, NAMES), json.loads(sent)
+        holder, typed = kept_by(hint)
+        held = {"a": example}
+        for words, kind, value in (
+            (name, hint, example),
+            (f"list[{name}]", GENERIC.List[hint], [example]),
+            (f"dict[str, {name}]", GENERIC.Dict[str, hint], held),
+            (f"a dataclass of {name}", holder, {"x": example}),
+            (f"a TypedDict of {name}", typed, {"x": example}),
+        ):
+            found.append((words, schema_for(kind), {"x": value}))
+        if "{" not in name:  # Python before 3.13 wants to hash what stands there
+            optional = schema_for(GENERIC.Optional[hint])
+            found.append((f"Optional[{name}]", optional, {"x": example}))
+            found.append((f"Optional[{name}]", optional, {"x": None}))
     return found
 
 

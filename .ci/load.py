@@ -60,8 +60,8 @@ def tell(count: int, tail: int = 0) -> None:
     for number in range(count):
         server.changed(f"x://{{number}}" + "x" * tail)
 server.resource("x://{{number}}", name="read")(lambda number: number)
-for number in range(40 * {is_wide}):
-    server.tool(lambda: None, name=f"tool{{number}}", description="x" * 2000)
+for number in range(80 * {is_wide}):
+    server.tool(lambda: None, name=f"tool{{number}}", description="x" * 1000)
 server.run(["--http", "{port}"])
 """
 
@@ -212,12 +212,17 @@ class Stranger:
         return link
 
     def open_stream(self) -> str:
-        """Open a stream of HTTP+SSE; return the path of its session."""
+        """Open a stream of HTTP+SSE; return the path of its session, "" if there is no
+        place."""
         link = self.send(b"GET /sse HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        said = b""
-        while not re.search(rb"session_id=.*\n\n\r\n", said, re.S):
-            said += link.recv(1000)
-        path = f"/{re.findall(r'data: /?(\S+)', said.decode())[0]}"
+        said, part = b"", b"x"
+        while part and not re.search(rb"session_id=.*\n\n\r\n", said, re.S):
+            with contextlib.suppress(OSError):
+                part = b""
+                said += (part := link.recv(1000))
+        if not part:
+            return ""
+        path = "/" + str(re.findall(r"data: /?(\S+)", said.decode())[0])
         client = {"name": "c", "version": "1"}
         params: Any = {"protocolVersion": WITH_BATCHES, "capabilities": {}}
         params["clientInfo"] = client
@@ -265,13 +270,12 @@ def in_memory(stranger: Stranger) -> None:
     stranger.send_batches(48)
     for _ in range(40):
         path = stranger.open_stream()
-        for _ in range(6):
+        for _ in range(6 if path else 0):
             stranger.post(LISTS, path)
 
 
 def unread(count: int = 50) -> str:
     """Have a stranger read nothing, with 32 places, the last time with 512."""
-    said = []
     for attack in (one_stream, batches, pipelined, in_memory):
         places = 512 if attack is in_memory else 32
         with serving(connections=places, is_wide=True) as server:
@@ -291,11 +295,12 @@ def unread(count: int = 50) -> str:
             most = resident(server, "VmHWM") - before
             for link in stranger.links:
                 link.close()
-        said.append(
+        print(
             f"{attack.__name__}: {stranger.sent // 1000} kB sent, {served} of {count} "
-            f"calls served, in at most {max(waits):.2f} s, {most} MiB more at most"
+            f"calls served, in at most {max(waits):.2f} s, {most} MiB more at most",
+            flush=True,
         )
-    return "\n  ".join(["", *said])
+    return "done"
 
 
 LARGE = ["x" * 12_000] * 100  # 1.2 MB

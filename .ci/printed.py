@@ -30,6 +30,7 @@ SECONDS = 300  # for each command
 # What a script leaves in the background is ended, and must end, when the script does.
 ENDING = "trap 'kill $(jobs -p) 2>/dev/null || true; wait || true' EXIT"
 CLI = "python3 examples/mcp_cli.py"
+GATEWAY = "python3 examples/extensions/gateway.py http://127.0.0.1"
 CALL = f"{CLI} call add a=2 b=3 -- "
 
 
@@ -42,9 +43,8 @@ class Row(NamedTuple):
     change: tuple[str, str] = ("", "")  # a word, and what takes its place
     shows: str = ""  # a pattern that must occur in its output
     after: str = ""  # a command that must succeed then
-    serves: bool = (
-        False  # it runs until it is ended; `after` is tried until it succeeds
-    )
+    # It runs until it is ended; `after` is tried until it succeeds.
+    serves: bool = False
 
 
 # To add a row: the command as it is printed; then what must be there, and what shows
@@ -98,11 +98,7 @@ ROWS = [
         "python3 examples/extensions/gateway.py http://127.0.0.1:8000/mcp",
         before="python3 server.py --http PORT & "
         f"until {CLI} ping http://127.0.0.1:PORT/mcp; do sleep 0.1; done",
-        change=(
-            "python3 examples/extensions/gateway.py http://127.0.0.1:8000/mcp",
-            f"{CLI} list -- "
-            "python3 examples/extensions/gateway.py http://127.0.0.1:PORT/mcp",
-        ),
+        change=(f"{GATEWAY}:8000/mcp", f"{CLI} list -- {GATEWAY}:PORT/mcp"),
         shows="Add two numbers",
     ),
     Row(
@@ -225,11 +221,8 @@ class Newcomer:
         python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         python.chmod(0o755)
         ours = ("PYTHON", "MCP_", "CI_", "COVERAGE", "PYTEST")
-        self.environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(ours)
-        }
+        kept = [name for name in os.environ if not name.startswith(ours)]
+        self.environment = {name: os.environ[name] for name in kept}
         self.environment["PATH"] = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
         self.environment["HOME"] = str(folder / "home")
         settings = Path.home() / ".config" / "pip" / "pip.conf"

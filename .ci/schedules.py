@@ -784,7 +784,7 @@ two_writers               Answer.check: if not self.lock.acquire(blocking=False)
 silence_meets_response    Answer.__call__: with self.lock: -> if True:
 silence_meets_response    Answer._begin: self.begun = True -> pass
 silence_meets_progress    Answer.stream: with self.lock: -> if True:
-silence_meets_progress    Answer.stream: self.outbox or self.new_outbox() -> self.new_outbox()
+silence_meets_progress    Answer.stream: self.outbox or self.peer.new_outbox(self) -> self.peer.new_outbox(self)
 listener_meets_close      Answer.__call__: if is_last and self.outbox is None: -> if True:
 listener_meets_close      Answer.stream: if self.outbox is None: -> if True:
 hang_up_meets_end         Answer.check: if not self.lock.acquire(blocking=False): -> if self.lock.owner: ;; self.lock.release() -> pass
@@ -819,8 +819,8 @@ sessions_expire           Endpoint._check: with self.lock: -> if True:
 sessions_expire           Endpoint._check: self._checks = False -> pass
 sessions_expire           Sessions.add: self._endpoint.begin_checks() -> pass
 session_meets_its_end     HttpSession.close: self.settle() -> pass
-session_meets_its_end     SessionAnswer.finish: self.peer.settle() -> pass
-session_meets_its_end     SessionAnswer.finish: self.peer.endpoint.sessions.keep(self.peer, self.outbox, ASK_SECONDS) -> pass
+session_meets_its_end     HttpSession.end_answer: self.settle() -> pass
+session_meets_its_end     HttpSession.end_answer: self.endpoint.sessions.keep(self, answer.outbox, ASK_SECONDS) -> pass
 response_meets_cancel     Context._become: return steps[state] -> return True
 response_meets_cancel     Context._become: with self._ending: -> if True:
 response_meets_cancel     Context._wake_with: wake() -> pass

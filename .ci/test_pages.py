@@ -1,11 +1,5 @@
 """Checks of pages, figures, links and layout: `.ci/run pages_and_figures`."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import ast
@@ -60,9 +54,7 @@ from testing.scripts import (
 
 
 API = (HERE / "examples" / "api.md").read_text("utf-8")
-
-
-HINT_NAMES = load("hint_schemas", HERE / ".ci" / "hint_schemas.py").NAMES
+HINTS = load("hint_schemas", HERE / ".ci" / "hint_schemas.py")
 
 
 def rows_of(title: str) -> list[str]:
@@ -71,18 +63,9 @@ def rows_of(title: str) -> list[str]:
     return table.partition("\n\n")[0].splitlines()[1:]
 
 
-def hint_rows():
-    """Yield the rows of the table: each hint, and the other cells."""
-    for line in rows_of("Hints of parameters"):
-        if line.startswith("| `"):
-            cells = re.findall(r"`([^`]+)`", line)
-            for hint in cells[:-4]:
-                yield (hint, *cells[-4:])
-
-
-@parametrize("hint, schema, sent, got, returned", [*hint_rows()])
+@parametrize("hint, schema, sent, got, returned", [*HINTS.rows()])
 def test_the_page_of_hints_is_true(hint, schema, sent, got, returned):
-    kind, value = eval(hint, HINT_NAMES), eval(got, HINT_NAMES)
+    kind, value = eval(hint, HINTS.NAMES), eval(got, HINTS.NAMES)
     assert mcp.schema_of(kind) == json.loads(schema)
     seen = []
 
@@ -114,7 +97,7 @@ def result_rows():
 
 @parametrize("hint, returned, schema, content, structured", [*result_rows()])
 def test_the_page_tells_what_a_client_sees(hint, returned, schema, content, structured):
-    names = {**HINT_NAMES, "image": mcp.image, "text": mcp.text}
+    names = {**HINTS.NAMES, "image": mcp.image, "text": mcp.text}
 
     def gives():
         return eval(returned.strip("`"), names)
@@ -237,9 +220,10 @@ def test_new_names_of_the_reference_exist():
             assert parameter in inspect.signature(PUBLIC[called]).parameters, name
 
 
+EXAMPLES = sorted((HERE / "examples").rglob("*.py"))
 RUN = [
     path
-    for path in sorted((HERE / "examples").rglob("*.py"))
+    for path in EXAMPLES
     if '\nif __name__ == "__main__":' in path.read_text("utf-8")
     or path.name == "00_client_by_hand.py"
     if path.parent.name != "hosts"  # they run inside an application
@@ -260,16 +244,11 @@ def test_every_example_that_is_run_answers_help(path):
 README = (HERE / "README.md").read_text("utf-8")
 
 
-DOCUMENTS = {
-    "README": "\n".join(re.findall(r"(?ms)^```console\n(.*?)^```", README)),
-    **{
-        path.stem: str(ast.get_docstring(ast.parse(path.read_text("utf-8")))) + "\n"
-        for path in sorted((HERE / "examples").rglob("*.py"))
-        if "\n    $ "
-        in str(ast.get_docstring(ast.parse(path.read_text("utf-8")), clean=False))
-        and path != MCP_CLIENT
-    },
-}
+DOCUMENTS = {"README": "\n".join(re.findall(r"(?ms)^```console\n(.*?)^```", README))}
+for path in EXAMPLES:
+    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")), clean=False) or ""
+    if "\n    $ " in docstring and path != MCP_CLIENT:
+        DOCUMENTS[path.stem] = inspect.cleandoc(docstring) + "\n"
 
 
 @parametrize("name", DOCUMENTS)
@@ -434,8 +413,6 @@ FILES = sorted(
 
 
 MOST_LINES, MOST_COLUMNS = 50, 88  # of a function; of a comment or docstring
-
-
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -18,12 +18,12 @@ answer it. Here is one for WSGI; `wsgi(endpoint)` is an application for yours:
     Status: 405 Method Not Allowed...Allow: POST...
 
 `application` has sessions for legacy clients if there is only one process. Several
-processes have none, so legacy clients cannot be asked; there, an endpoint of yours needs
-`stateless=True`. Processes share nothing. With the same MCP_STATE_KEY, one can continue
-where another one asked the user. changed() reaches the subscribers of its own process
-only. Each subscriber and each GET occupies a thread; together they may take half of
-MCP_THREADS, the number of an engine's threads. Bodies need a Content-Length, and
-proxies must not buffer streams. This endpoint is open to anyone: pass `authorize=`.
+processes have none, so legacy clients cannot be asked; there, an endpoint of yours
+needs `stateless=True`. Processes share nothing. With the same MCP_STATE_KEY, one can
+continue where another one asked the user. changed() reaches the subscribers of its own
+process only. Each subscriber and each GET occupies a thread; together they may take
+half of MCP_THREADS, the number of an engine's threads. Bodies need a Content-Length,
+and proxies must not buffer streams. This endpoint is open to anyone: pass `authorize=`.
 """
 
 from __future__ import annotations

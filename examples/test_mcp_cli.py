@@ -1,11 +1,5 @@
 """Tests of mcp_cli.py and host_files.py."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import base64
@@ -166,13 +160,15 @@ def test_the_command_line_has_a_status_without_a_stream(words, stream, end, stat
     assert found.returncode == status and b"Traceback" not in found.stderr
 
 
+class Typed(io.StringIO):
+    """What a person types at a terminal."""
+
+    def isatty(self):
+        return True
+
+
 def test_a_form_can_be_changed_before_it_is_sent(monkeypatch):
     """client/elicitation: allow users to review and modify their responses."""
-
-    class Typed(io.StringIO):
-        def isatty(self):
-            return True
-
     fields = {"a": {"type": "string"}, "b": {"type": "integer"}}
     form = {"message": "m", "requestedSchema": {"properties": fields}}
     for typed, wanted in (
@@ -224,10 +220,7 @@ def test_names_and_errors_of_a_server_are_printed_in_plain(capsys):
         yield http_answer(200, JSON, json.dumps(message))
 
     with answering(answer) as site:
-        assert [cli.main([*words, site.url]) for words in (["list"], ["ping"])] == [
-            0,
-            0,
-        ]
+        assert cli.main(["list", site.url]) == cli.main(["ping", site.url]) == 0
         assert cli.main(["request", site.url, "x/y"]) == 4
     printed = capsys.readouterr()
     assert "\x1b" not in printed.out + printed.err
@@ -259,21 +252,16 @@ def test_the_command_line_finds_servers_and_files(tmp_path, capsys, monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"secret\n")))
 
+    join = "functions.py join "
     for words, wanted in (
-        ("call --config c.json demo echo text=5", "5"),
-        (
-            "call functions.py join words=a --words b --on n=2",
-            "(['a', 'b'], 2, True, {})",
-        ),
-        ('call functions.py join words=["a"] x={"y":1}', "(['a'], 1, False, {'y': 1})"),
-        (
-            "call functions.py join words=@text --no-on",
-            "(['from a file'], 1, False, {})",
-        ),
-        ("call functions.py join words=-", "(['secret'], 1, False, {})"),
-        ("call functions.py join words=@@x", "(['@x'], 1, False, {})"),
+        ("--config c.json demo echo text=5", "5"),
+        (join + "words=a --words b --on n=2", "(['a', 'b'], 2, True, {})"),
+        (join + 'words=["a"] x={"y":1}', "(['a'], 1, False, {'y': 1})"),
+        (join + "words=@text --no-on", "(['from a file'], 1, False, {})"),
+        (join + "words=-", "(['secret'], 1, False, {})"),
+        (join + "words=@@x", "(['@x'], 1, False, {})"),
     ):
-        status = cli.main(words.split())
+        status = cli.main(["call", *words.split()])
         printed = capsys.readouterr()
         assert (status, printed.out.strip()) == (0, wanted), printed
     assert cli.main("list --config c.json dem --json".split()) == 2
@@ -311,6 +299,22 @@ def put(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
 
 
+def entry_from(raw: dict, host: str = "", table: str = "servers"):
+    """Return the one entry of a file that has it."""
+    (entry,) = host_files.entries({table: {"a": raw}}, Path("f.json"), host=host)
+    return entry
+
+
+def all_entries(said: list, **options) -> dict:
+    """Return the entries that the hosts' files have, by name."""
+    return {
+        entry.name: entry
+        for place in host_files.places(**options)
+        if place.path.is_file() and place.path.suffix != ".toml"
+        for entry in host_files.read(place.path, said.append, place.host, place.scope)
+    }
+
+
 def written(home: Path) -> None:
     """Put into the home folder what `mcp add` of real hosts wrote in November 2026."""
     project = home / "project"
@@ -339,12 +343,7 @@ def test_what_hosts_have_written_is_found(home, monkeypatch):
     monkeypatch.setenv("TOKEN", "t")
     written(home)
     said = []
-    found = {
-        entry.name: entry.expanded()
-        for place in host_files.places()
-        if place.path.is_file() and place.path.suffix != ".toml"
-        for entry in host_files.read(place.path, said.append, place.host, place.scope)
-    }
+    found = {name: entry.expanded() for name, entry in all_entries(said).items()}
     assert not said
     assert found["local"].command == ["npx", "-y", "a"]
     assert found["local"].scope == "local" and found["user"].scope == "user"
@@ -450,12 +449,7 @@ def test_the_files_of_other_hosts_mean_what_they_mean_there(home, host, monkeypa
     put(home / "key", "secret\n")
     put(home / ".config" / "opencode" / "near", "near")
     said = []
-    found = {
-        entry.name: entry
-        for one in host_files.places()
-        if one.path.is_file()
-        for entry in host_files.read(one.path, said.append, one.host, one.scope)
-    }
+    found = all_entries(said, platform="linux")
     assert found.keys() == wanted.keys()
     assert {entry.host for entry in found.values()} == {host.split()[0]}
     for name, entry in found.items():
@@ -474,12 +468,10 @@ def test_what_only_a_host_can_expand_is_named(home):
         ("crush", "$(cat ~/.key)", "command's output"),
         ("crush", "$NONE_SUCH", "NONE_SUCH"),
         ("opencode", "{file:none}", "file:"),
-        ("vscode", "${config:a.b}", "config:"),
-        ("vscode", "${command:a.b}", "command:"),
+        ("vscode", "${config:a.b}", "config:a.b.*VS Code"),
+        ("vscode", "${command:a.b}", "command:a.b.*VS Code"),
     ):
-        raw = {"url": "https://x/mcp", "headers": {"K": value}}
-        content = {"mcpServers": {"a": raw}}
-        (entry,) = host_files.entries(content, Path("f.json"), host=host)
+        entry = entry_from({"url": "https://x/mcp", "headers": {"K": value}}, host)
         with pytest.raises(host_files.HostFileError, match=word):
             entry.expanded()
 
@@ -494,11 +486,8 @@ def test_what_only_a_host_can_expand_is_named(home):
 )
 def test_a_command_that_cannot_work_has_a_hint(raw, hint):
     said = []
-    content = {"mcpServers": {"a": raw}}
-    (entry,) = host_files.entries(content, Path("f.json"), host="claude")
-    entry.expanded(problem=said.append)
-    assert [hint] * len(said) == [hint for one in said if hint in one]
-    assert len(said) == bool(hint)
+    entry_from(raw, "claude").expanded(problem=said.append)
+    assert len(said) == bool(hint) and all(hint in one for one in said)
 
 
 def test_a_file_of_no_host_needs_a_table():
@@ -516,8 +505,7 @@ def test_a_header_counts_once_in_any_spelling(home):
         "http_headers": {"x-key": "c"},
         "bearer_token_env_var": "T",
     }
-    (entry,) = host_files.entries({"servers": {"a": raw}}, Path("f.json"))
-    found = entry.expanded({"T": "t"}).headers
+    found = entry_from(raw).expanded({"T": "t"}).headers
     assert found == {"Authorization": "Bearer t", "x-key": "c"}
 
 
@@ -533,10 +521,8 @@ def test_each_system_has_its_places(platform):
     paths = [place.path.as_posix() for place in found]
     assert desktop + "/claude_desktop_config.json" in paths
     assert paths[0] == "/h/.claude.json" and "/p/.vscode/mcp.json" in paths
-    # the user's before the folder's
-    assert [place.scope for place in found] == sorted(
-        (place.scope for place in found), reverse=True
-    )
+    scopes = [place.scope for place in found]
+    assert scopes == sorted(scopes, reverse=True)  # the user's before the folder's
     moved = {**environ, "CLAUDE_CONFIG_DIR": "/c", "CODEX_HOME": "/x"}
     places = host_files.places(Path("/h"), moved, platform)
     paths = [place.path.as_posix() for place in places]
@@ -630,7 +616,7 @@ def test_a_broken_entry_costs_itself(tmp_path):
     ],
 )
 def test_an_entry_says_how_it_is_reached(raw, wanted):
-    (entry,) = host_files.entries({"mcpServers": {"a": raw}}, Path("f.json"))
+    entry = entry_from(raw, table="mcpServers")
     assert (entry.url, entry.kind) == wanted
     assert bool(entry.command) == (wanted[1] == "stdio")
 
@@ -670,23 +656,21 @@ def test_variables_expand_everywhere_in_an_entry(home, monkeypatch):
         "envFile": "${userHome}/vars",
         "cwd": "${workspaceFolder}/${A}",
     }
-    (entry,) = host_files.entries({"servers": {"a": raw}}, Path("f.json"))
     said = []
-    found = entry.expanded(problem=said.append)
+    found = entry_from(raw).expanded(problem=said.append)
     assert found.command == ["1", "12", "3", "${C}", "$A", "own 1", "${1}"]
     assert found.env == {"F": "f g", "G": "", "OWN": "own 1", "A2": "1"}
     assert found.cwd == f"{Path.cwd()}/1"
     assert len(said) == 2 and "C is not set" in said[0]
 
     remote = {"url": "https://${A}/${B:-}", "headers": {"X": "${A}", "Y": "${C}"}}
-    (entry,) = host_files.entries({"servers": {"a": remote}}, Path("f.json"))
+    entry = entry_from(remote)
     with pytest.raises(host_files.HostFileError, match="variable C: set it"):
         entry.expanded()
     found = entry.expanded({"A": "host", "C": "c"})
     assert (found.url, found.headers) == ("https://host/", {"X": "host", "Y": "c"})
     # Gemini has another spelling, too
-    content = {"mcpServers": {"a": {"command": "$A", "args": ["$C"]}}}
-    (entry,) = host_files.entries(content, Path("f.json"), host="gemini")
+    entry = entry_from({"command": "$A", "args": ["$C"]}, "gemini")
     assert entry.expanded().command == ["1", "$C"]
 
 
@@ -743,8 +727,8 @@ EVERYTHING = ("tools", "prompts", "resources")
 
 def odd(declares=EVERYTHING, **results):
     """Make a server over HTTP. `results`, by method with _ for /: a result, a function
-    of the params that returns one, (code, message) for an error, an HTTP status, or
-    None: it is silent. What is not named is an empty list."""
+    of the params that returns one, (code, message) or (code, message, data) for an
+    error, an HTTP status, or None: it is silent. What is not named is an empty list."""
     results["server_discover"] = {
         "supportedVersions": MODERN,
         "capabilities": dict.fromkeys(declares, {}),
@@ -763,7 +747,7 @@ def odd(declares=EVERYTHING, **results):
         else:
             answer = {"jsonrpc": "2.0", "id": message.get("id")}
             if isinstance(found, tuple):
-                answer["error"] = {"code": found[0], "message": found[1]}
+                answer["error"] = dict(zip(("code", "message", "data"), found))
             else:
                 answer["result"] = found
             yield http_answer(200, JSON, json.dumps(answer))
@@ -787,6 +771,24 @@ EMPTY = {
 
 def tools(*found):
     return {"tools": [{"name": "t", "inputSchema": {}, **one} for one in found]}
+
+
+def keeping(asked: list, result: dict | None = None):
+    """Make the result of a tool that keeps its arguments."""
+
+    def called(params):
+        asked.append(params["arguments"])
+        return result or text("x")
+
+    return called
+
+
+def in_all_lists(*items) -> dict:
+    """Return the results of all lists, each with these items."""
+    return {
+        method.replace("/", "_"): {member: list(items)}
+        for method, (member, _) in cli.LISTS.items()
+    }
 
 
 def text(*words):
@@ -823,8 +825,8 @@ def test_each_list_stands_for_itself(run, failure, said):
         prompts_list={"prompts": [{"name": "p"}]},
         resources_templates_list=failure,
     ) as site:
-        timeout = "30" if failure is not None else "0.5"
-        words = ["list", "--timeout", timeout, site.url]
+        timeout = PATIENCE if failure is not None else PATIENCE / 30
+        words = ["list", "--timeout", str(timeout), site.url]
         status, out, err = run(*words)
         assert status == 0 and "t()" in out and "p()" in out, err
         (line,) = err.splitlines()
@@ -839,7 +841,8 @@ def test_each_list_stands_for_itself(run, failure, said):
 def test_if_nothing_can_be_listed_the_first_failure_is_the_status(run, failure, wanted):
     lists = {name.replace("/", "_"): failure for name in EMPTY}
     with odd(**{**lists, "prompts_list": (-1, "second")}) as site:
-        words = ["list", "--timeout", "0.3", site.url]
+        timeout = PATIENCE if failure is not None else PATIENCE / 30
+        words = ["list", "--timeout", str(timeout), site.url]
         status, out, err = run(*words)
         assert (status, out, len(err.splitlines())) == (wanted, "", 4)
         status, out, err = run(*words, "--json")
@@ -850,9 +853,8 @@ def test_if_nothing_can_be_listed_the_first_failure_is_the_status(run, failure, 
 
 def test_a_page_that_fails_leaves_those_before_it(run):
     def pages(params):
-        return (
-            {**tools({}), "nextCursor": "1"} if "cursor" not in params else (3, "gone")
-        )
+        first = {**tools({}), "nextCursor": "1"}
+        return (3, "gone") if "cursor" in params else first
 
     with odd(tools_list=pages) as site:
         status, out, err = run("list", site.url)
@@ -927,11 +929,7 @@ def test_a_schema_of_any_shape_costs_nothing_but_its_types(run, wrong):
 @parametrize("bad", [None, 5, "x", [], {}, {"name": 5}, {"title": "x"}])
 def test_an_entry_of_the_wrong_shape_costs_a_line(run, bad):
     good = {"uri": "a://b", "uriTemplate": "a://{b}", "name": "good"}
-    lists = {
-        method.replace("/", "_"): {member: [bad, good]}
-        for method, (member, _) in cli.LISTS.items()
-    }
-    with odd(**lists) as site:
+    with odd(**in_all_lists(bad, good)) as site:
         status, out, err = run("list", site.url)
         assert status == 0 and out.count("good") == 4, err
         assert err.count("left out an entry") == 4 == len(err.splitlines())
@@ -948,16 +946,15 @@ def doubling(depth, wide=2):
     return {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": part}
 
 
+X = "#/$defs/x"
+REFERS = {"properties": {"a": {"$ref": X}}}
+
+
 @parametrize(
     "tool",
     [
         {"inputSchema": doubling(60)},
-        {
-            "inputSchema": {
-                "properties": {"a": {"$ref": "#/$defs/x"}},
-                "$defs": {"x": {"anyOf": [{"$ref": "#/$defs/x"}] * 60}},
-            }
-        },
+        {"inputSchema": {**REFERS, "$defs": {"x": {"anyOf": [{"$ref": X}] * 60}}}},
         {"inputSchema": {"properties": {"a": {"items": {"$ref": "#/properties/a"}}}}},
         {"inputSchema": {"properties": {"a": {"properties": {"b": {"$ref": "#"}}}}}},
         {"inputSchema": {"properties": {"a": {"enum": ["x" * 99] * 10_000}}}},
@@ -981,26 +978,20 @@ def test_no_tool_takes_long_to_show(run, tool):
     assert cli.time.process_time() - start < PATIENCE / 2
 
 
+AN_X = {"type": "text", "text": "x"}
+
+
 @parametrize(
     "result, shown, said",
     [
         ({"structuredContent": {"a": 1}}, '"a": 1', "no valid content"),
         ({"toolResult": "x"}, '"toolResult": "x"', "no valid content"),
         ({"content": "x"}, "x", "no valid content"),
-        ({"content": {"type": "text", "text": "x"}}, "x", "no valid content"),
+        ({"content": AN_X}, "x", "no valid content"),
         ({}, "", "no valid content"),
         ({"content": [5, None, {"text": "x"}, {"type": "new", "a": 1}]}, "x", ""),
-        ({"content": [{"type": 5, "text": 6}, {"type": "text", "text": "x"}]}, "x", ""),
-        (
-            {
-                "content": [
-                    {"type": "image", "data": "!"},
-                    {"type": "text", "text": "x"},
-                ]
-            },
-            "x",
-            "invalid base64",
-        ),
+        ({"content": [{"type": 5, "text": 6}, AN_X]}, "x", ""),
+        ({"content": [{"type": "image", "data": "!"}, AN_X]}, "x", "invalid base64"),
     ],
 )
 def test_a_result_is_shown_as_it_is(run, result, shown, said):
@@ -1065,14 +1056,9 @@ def test_what_is_not_declared_may_be_there(run):
 def test_what_cannot_be_listed_can_be_called(run):
     asked = []
 
-    def called(params):
-        asked.append(params["arguments"])
-        return {**text("called"), "messages": []}
-
-    failure = (-32603, "broken")
-    with odd(
-        tools_list=failure, tools_call=called, prompts_list=failure, prompts_get=called
-    ) as site:
+    called = keeping(asked, {**text("called"), "messages": []})
+    lists = dict.fromkeys(("tools_list", "prompts_list"), (-32603, "broken"))
+    with odd(**lists, tools_call=called, prompts_get=called) as site:
         status, out, err = run("call", site.url, "t", "a=1", "b=x", 'c={"d": 2}')
         assert (status, out) == (0, "called\n") and "broken" in err
         assert run("prompt", site.url, "p", "a=1")[0] == 0
@@ -1086,9 +1072,8 @@ def test_a_number_that_is_too_large_stays_json(run):
     def play(verb, headers, message):
         result = body
         if message["method"] == "server/discover":
-            result = json.dumps(
-                {"supportedVersions": MODERN, "capabilities": {"tools": {}}}
-            )
+            found = {"supportedVersions": MODERN, "capabilities": {"tools": {}}}
+            result = json.dumps(found)
         answer = f'{{"jsonrpc": "2.0", "id": {message["id"]}, "result": {result}}}'
         yield http_answer(200, JSON, answer)
 
@@ -1101,13 +1086,8 @@ def test_a_number_that_is_too_large_stays_json(run):
 def test_a_name_cannot_look_like_a_heading(run, name):
     member = {"name": name, "uri": name, "uriTemplate": name, "description": "short"}
     schema = {"properties": {name: {"default": name, "enum": [name]}}}
-    lists = {
-        method.replace("/", "_"): {
-            member_of: [{**member, "inputSchema": schema, "outputSchema": schema}]
-        }
-        for method, (member_of, _) in cli.LISTS.items()
-    }
-    with odd(**lists) as site:
+    member.update({"inputSchema": schema, "outputSchema": schema})
+    with odd(**in_all_lists(member)) as site:
         status, out, err = run("list", site.url)
     heads = [line for line in out.splitlines() if not line.startswith("  ")]
     assert heads == ["Tools:", "Prompts:", "Resources:", "Resource templates:"], out
@@ -1116,21 +1096,16 @@ def test_a_name_cannot_look_like_a_heading(run, name):
 
 def test_annotations_are_shown_before_a_call(run):
     both = {"destructiveHint": True, "openWorldHint": True}
-    with odd(
-        tools_list=tools(
-            {"name": "a", "annotations": both},
-            {"name": "b", "annotations": {**both, "readOnlyHint": True}},
-            {"name": "c", "annotations": {"destructiveHint": False}},
-        )
-    ) as site:
-        out = run("list", site.url)[1]
-        assert (
-            run("call", site.url, "a", "--help")[1]
-            == "a()  [destructive, open world]\n"
-        )
-    assert (
-        out == "Tools:\n  a()  [destructive, open world]\n  b()  [open world]\n  c()\n"
+    found = tools(
+        {"name": "a", "annotations": both},
+        {"name": "b", "annotations": {**both, "readOnlyHint": True}},
+        {"name": "c", "annotations": {"destructiveHint": False}},
     )
+    first = "a()  [destructive, open world]\n"
+    with odd(tools_list=found) as site:
+        out = run("list", site.url)[1]
+        assert run("call", site.url, "a", "--help")[1] == first
+    assert out == f"Tools:\n  {first}  b()  [open world]\n  c()\n"
 
 
 def test_the_members_of_objects_are_explained(run):
@@ -1168,30 +1143,21 @@ def test_the_members_of_objects_are_explained(run):
 # ======== Where the server is
 
 
-# a server in one line: it answers with the variables that it got, or with a name
-SERVER = """if True:
-    import json, os, sys
-    def answer(message):
-        if message["method"] == "initialize":
-            return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
-                    "serverInfo": {"name": NAME}}
-        if message["method"] == "tools/call":
-            return {"content": [{"type": "text", "text": json.dumps(dict(os.environ))}]}
-        return {"tools": [{"name": NAME, "inputSchema": {}}]}
-    for line in sys.stdin:
-        message = json.loads(line)
-        if "id" in message:
-            found = {"jsonrpc": "2.0", "id": message["id"]}
-            if message["method"] == "server/discover":
-                found["error"] = {"code": -32601, "message": ""}
-            else:
-                found["result"] = answer(message)
-            print(json.dumps(found), flush=True)
-"""
-
-
 def server_named(name):
-    return [sys.executable, "-I", "-c", SERVER.replace("NAME", repr(name))]
+    """Return the command of a server whose one tool returns its environment."""
+    code = f"""if True:
+        import os, sys
+        sys.path.insert(0, {str(MCP_REF.parent)!r})
+        from mcp_ref import Server
+        server = Server({name!r})
+        server.tool(lambda: dict(os.environ), name={name!r})
+        server.run()
+    """
+    return [sys.executable, "-I", "-c", code]
+
+
+def configure(path: Path, **servers: dict) -> None:
+    put(path, json.dumps({"mcpServers": servers}))
 
 
 def entry_of(name, **more):
@@ -1207,12 +1173,9 @@ def test_a_bare_word_is_a_configured_name_first(home, run):
     status, out, err = run("list", "same")
     assert status == 0 and "file()" in out, err
 
-    put(
-        home / "project" / ".mcp.json",
-        json.dumps({"mcpServers": {"same": entry_of("folder")}}),
-    )
+    configure(home / "project" / ".mcp.json", same=entry_of("folder"))
     assert "folder()" in run("list", "same")[1]
-    put(home / ".claude.json", json.dumps({"mcpServers": {"same": entry_of("user")}}))
+    configure(home / ".claude.json", same=entry_of("user"))
     status, out, err = run("list", "same")
     assert "user()" in out and str(home / ".claude.json") in err
     assert "file()" in run("list", "./same")[1]
@@ -1225,7 +1188,7 @@ def test_a_bare_word_is_a_configured_name_first(home, run):
 
 
 def test_a_file_with_a_suffix_is_a_program_first(home, run):
-    put(home / ".claude.json", json.dumps({"mcpServers": {"s.py": entry_of("user")}}))
+    configure(home / ".claude.json", **{"s.py": entry_of("user")})
     assert "user()" in run("list", "s.py")[1]
     put(home / "project" / "s.py", "def file(): pass\n")
     assert "file()" in run("list", "s.py")[1]
@@ -1249,13 +1212,11 @@ def test_a_configured_server_is_used_as_the_host_would(home, run, monkeypatch):
     assert status == 2 and "NOT_SET: set it" in err
     status, out, err = run("list", "typd")
     assert status == 2 and "did you mean 'typed'" in err
-    status, out, err = run("list", "--config", "nothing.json", "it")
-    assert status == 2 and "no such file" in err
 
 
 def test_what_is_missing_on_the_command_line_is_named(home, run):
-    servers = {"one": entry_of("x"), "two": entry_of("x", disabled=True)}
-    put(home / ".claude.json", json.dumps({"mcpServers": servers}))
+    two = entry_of("x", disabled=True)
+    configure(home / ".claude.json", one=entry_of("x"), two=two)
     put(home / ".cursor" / "mcp.json", "{")
     status, out, err = run("list")
     assert status == 2 and err.endswith("hosts have configured one\n")
@@ -1281,7 +1242,7 @@ def test_the_timeouts_of_an_entry_count(home, run, monkeypatch):
 
     monkeypatch.setattr(cli, "connect", Noted)
     entry = entry_of("x", timeout=90_000, startup_timeout_sec=40)
-    put(home / ".claude.json", json.dumps({"mcpServers": {"it": entry}}))
+    configure(home / ".claude.json", it=entry)
     assert run("list", "it")[0] == 0
     assert run("list", "--timeout", "9", "it")[0] == 0
     assert times == [(90, 40), (9, 40)]
@@ -1289,10 +1250,9 @@ def test_the_timeouts_of_an_entry_count(home, run, monkeypatch):
 
 def test_an_input_is_asked_for_at_the_terminal(monkeypatch):
     terminal = cli.Terminal({})
-    monkeypatch.setattr(
-        sys, "stdin", mock.Mock(isatty=lambda: True, readline=lambda: "\n")
-    )
+    monkeypatch.setattr(sys, "stdin", Typed("\n"))
     assert terminal.ask_input({"id": "a", "default": "d"}) == "d"
+    monkeypatch.setattr(sys, "stdin", Typed("\n"))
     assert terminal.ask_input({"id": "a", "options": ["x", 1]}) == ""
     monkeypatch.setattr("getpass.getpass", lambda prompt: f"({prompt})")
     asked = {"id": "a", "password": True, "description": "key\x1b"}
@@ -1331,34 +1291,20 @@ def test_no_error_contains_the_arguments_of_a_command(run, program, as_json):
 
 
 def test_a_server_that_exits_tells_of_the_environment(run):
-    status, out, err = run("list", "--", sys.executable, "-c", "raise SystemExit(5)")
+    exits = ["--", sys.executable, "-c", "raise SystemExit(5)"]
+    status, out, err = run("list", *exits)
     assert status == 3 and "--env" in err and "exit status 5" in err
-    status, out, err = run(
-        "list", "--all-env", "--", sys.executable, "-c", "raise SystemExit(5)"
-    )
+    status, out, err = run("list", "--all-env", *exits)
     assert status == 3 and "--env" not in err
 
 
-@parametrize("how", ["option", "environment", "none"])
-def test_a_server_is_reached_through_a_proxy(run, monkeypatch, how):
-    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with odd(tools_list=tools({})) as proxy, odd() as direct:
-        address = proxy.url[: -len("/mcp")]
-        target, options = "http://mcp.invalid/mcp", []
-        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")  # it may be changed
-        monkeypatch.setenv("http_proxy", address if how != "option" else "")
-        if how == "option":
-            options = ["--proxy", address]
-        elif how == "none":
-            monkeypatch.setenv("no_proxy", "127.0.0.1")
-            target = direct.url
-        status, out, err = run("list", *options, target)
-        assert status == 0, err
-        used = [asked[1][":path"] for asked in proxy.site.asked]
-    assert ("t()" in out) == (how != "none") == bool(used)
-    assert set(used) <= {target}
-    assert run("list", "--proxy", "socks5://127.0.0.1:1", "http://mcp.invalid/")[0] == 2
+def test_a_server_is_reached_through_a_proxy(run):
+    # The option changes variables.
+    with odd(tools_list=tools({})) as proxy, mock.patch.dict(os.environ):
+        target, address = "http://mcp.invalid/mcp", proxy.url[: -len("/mcp")]
+        status, out, err = run("list", "--proxy", address, target)
+        assert status == 0 and "t()" in out, err
+        assert {headers[":path"] for _, headers, _ in proxy.site.asked} == {target}
 
 
 def test_a_file_of_certificates_is_read_before_anything_is_sent(
@@ -1393,11 +1339,8 @@ def test_output_never_overwrites(tmp_path, run, monkeypatch):
     mine = {path.name for path in tmp_path.iterdir() if path.read_text() == "mine"}
     assert mine == {"pic.png", "pic-3.png"}
     written = {path.name for path in tmp_path.iterdir()} - mine
-    assert written == {"pic-2.png", "pic-4.png", "pic-5.png"} | {
-        "new.png",
-        "new-2.png",
-        "new-3.png",
-    }
+    numbers = {"pic-2.png", "pic-4.png", "pic-5.png", "new-2.png", "new-3.png"}
+    assert written == numbers | {"new.png"}
     assert "pic-2.png" in err
 
 
@@ -1412,10 +1355,8 @@ def test_one_answer_writes_at_most_a_hundred_files(tmp_path, run):
 def test_a_file_that_cannot_be_written_costs_itself(tmp_path, run):
     result = images(1)
     result["content"].append({"type": "text", "text": "after"})
-    called = []
-    with odd(
-        tools_list=tools({}), tools_call=lambda params: called.append(1) or result
-    ) as site:
+    called: list = []
+    with odd(tools_list=tools({}), tools_call=keeping(called, result)) as site:
         os.symlink("elsewhere", tmp_path / "link")
         place = str(tmp_path / "link")
         assert run("call", "--output", place, site.url, "t")[0] == 0
@@ -1433,10 +1374,8 @@ def test_a_file_that_cannot_be_written_costs_itself(tmp_path, run):
 def test_yes_is_one_for_a_boolean(run, monkeypatch, word):
     schema = {"properties": {"a": {"type": "boolean"}, "b": {"type": "boolean"}}}
     asked = []
-    with odd(
-        tools_list=tools({"inputSchema": schema}),
-        tools_call=lambda params: asked.append(params["arguments"]) or text("x"),
-    ) as site:
+    tool = tools({"inputSchema": schema})
+    with odd(tools_list=tool, tools_call=keeping(asked)) as site:
         for words in (["a=" + word], ["--a", word], ["--a=" + word], ["--a"]):
             assert run("call", site.url, "t", *words)[0] == 0
         no = {"y": "n", "yes": "no", "true": "false", "True": "False", "1": "0"}
@@ -1448,12 +1387,9 @@ def test_yes_is_one_for_a_boolean(run, monkeypatch, word):
     terminal.answers = {"a": [word], "b": ["no"]}
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert terminal.elicit(form) == {"a": True, "b": False}
-    lines = iter([word + "\n", "n\n", word + "\n"])
-    monkeypatch.setattr(
-        sys, "stdin", mock.Mock(isatty=lambda: True, readline=lambda: next(lines))
-    )
+    monkeypatch.setattr(sys, "stdin", Typed(f"{word}\nn\n{word}\n"))
     assert terminal.elicit(form) == {"a": True, "b": False}
-    lines = iter([word + "\n"])
+    monkeypatch.setattr(sys, "stdin", Typed(word + "\n"))
     assert terminal.elicit({"message": "m", "requestedSchema": {}}) == {}
     # where a number is meant, or a text, it stays one
     for kinds, wanted in ((["boolean", "integer"], 1), (["boolean", "string"], "1")):
@@ -1849,10 +1785,6 @@ def test_the_question_of_a_server_is_clean(run, monkeypatch):
     bad = "x" + "".join(EVIL) + "y"
     fields = {bad: {"type": "string", "title": bad, "description": bad, "default": bad}}
 
-    class Typed(io.StringIO):
-        def isatty(self):
-            return True
-
     for form in (
         {"mode": "form", "message": bad, "requestedSchema": {"properties": fields}},
         {"mode": "url", "message": bad, "url": "https://example.org/"},
@@ -1929,13 +1861,8 @@ def test_an_empty_form_can_be_accepted_without_a_terminal(run, given, action):
 
 
 def test_the_data_of_an_error_is_shown(run):
-    def play(verb, headers, message):
-        error = {"code": 7, "message": "no", "data": {"reason": "the disk is full"}}
-        answer = {"jsonrpc": "2.0", "id": message.get("id"), "error": error}
-        yield http_answer(200, JSON, json.dumps(answer))
-
-    with contextlib.closing(Site(play)) as site:
-        status, _, err = run("ping", site.url)
+    with odd(x_y=(7, "no", {"reason": "the disk is full"})) as site:
+        status, _, err = run("request", site.url, "x/y")
     assert status == 4 and "error 7: no" in err and "the disk is full" in err
 
 
@@ -1962,62 +1889,54 @@ def test_base64_is_saved_as_servers_write_it(tmp_path, run, way):
 
 
 MEMBER = {"properties": {"n": {"type": "integer"}}, "required": ["n"]}
+OTHER = {"properties": {"s": {}}}
 CLOSED = {"additionalProperties": False}
 
 
 @parametrize(
-    "schema, signature, sends_n",
+    "schema, signature",
     [
-        ({"$ref": "#/$defs/A", "$defs": {"A": MEMBER}}, "t(n: int)", 5),
-        (
-            {"allOf": [MEMBER, {"properties": {"s": {}}}], **CLOSED},
-            "t(n: int, s?: any)",
-            5,
-        ),
-        ({"anyOf": [MEMBER, {"properties": {"s": {}}}]}, "t(n?: int, s?: any)", 5),
-        ({"oneOf": [MEMBER, MEMBER]}, "t(n?: int)", 5),
-        ({"patternProperties": {"^x": {}}, **CLOSED}, "t()", 5),
+        ({"$ref": "#/$defs/A", "$defs": {"A": MEMBER}}, "t(n: int)"),
+        ({"allOf": [MEMBER, OTHER], **CLOSED}, "t(n: int, s?: any)"),
+        ({"anyOf": [MEMBER, OTHER]}, "t(n?: int, s?: any)"),
+        ({"oneOf": [MEMBER, MEMBER]}, "t(n?: int)"),
+        ({"patternProperties": {"^x": {}}, **CLOSED}, "t()"),
     ],
 )
-def test_a_schema_that_combines_others_shows_what_is_known(
-    run, schema, signature, sends_n
-):
+def test_a_schema_that_combines_others_shows_what_is_known(run, schema, signature):
     asked = []
     with odd(
         tools_list=tools({"inputSchema": {"type": "object", **schema}}),
-        tools_call=lambda params: asked.append(params["arguments"]) or text("x"),
+        tools_call=keeping(asked),
     ) as site:
         assert signature in run("list", site.url)[1]
         assert run("call", site.url, "t", "n=5")[0] == 0
         assert run("call", site.url, "t", '{"n": 5}')[0] == 0
-    assert asked == [{"n": sends_n}] * 2
+    assert asked == [{"n": 5}] * 2
 
 
 @parametrize(
     "target, hint",
     [
         ("npx -y some-server", "-- npx -y some-server"),
-        ("~/server.py", "did you mean /"),
+        ("~/server.py", "home/server.py?"),
         ("localhost:8000/mcp", "http://localhost:8000/mcp"),
+        ("--proxy|socks5://h:1|http://localhost:1/mcp", "SOCKS"),
+        ("--config|f.json|a", "no table of servers"),
+        ("--config|nothing.json|a", "no such file"),
     ],
 )
 def test_a_target_that_is_none_has_a_hint(home, run, target, hint):
-    status, _, err = run("list", target)
+    put(home / "project" / "f.json", '{"something": {"a": {"command": "x"}}}')
+    status, _, err = run("list", *target.split("|"))
     assert status == 2 and hint in err
-
-
-def test_a_file_without_servers_says_so(home, run):
-    put(home / "f.json", '{"something": {"a": {"command": "x"}}}')
-    status, _, err = run("list", "--config", str(home / "f.json"), "a")
-    assert status == 2 and "no table of servers" in err
 
 
 @parametrize("host", ["vscode", "claude", "gemini", ""])
 def test_only_vs_code_expands_a_tilde(host, home):
     raw = {"command": "~/x", "args": ["~/y", "a~b", "~"], "cwd": "~/z"}
     said = []
-    (entry,) = host_files.entries({"servers": {"a": raw}}, Path("f.json"), host=host)
-    found = entry.expanded(problem=said.append)
+    found = entry_from(raw, host).expanded(problem=said.append)
     if host == "vscode":
         me = os.path.expanduser("~")
         assert found.command == [f"{me}/x", f"{me}/y", "a~b", me]
@@ -2025,15 +1944,6 @@ def test_only_vs_code_expands_a_tilde(host, home):
     else:
         assert (found.command, found.cwd) == (["~/x", "~/y", "a~b", "~"], "~/z")
         assert len(said) == 3 and "VS Code" in said[0]
-
-
-@parametrize("name", ["${config:x.y}", "${command:a.b}"])
-def test_variables_that_only_vs_code_knows_are_named(name):
-    content = {"servers": {"a": {"command": "x", "args": [name]}}}
-    (entry,) = host_files.entries(content, Path("f.json"), host="vscode")
-    with pytest.raises(host_files.HostFileError) as caught:
-        entry.expanded()
-    assert name in str(caught.value) and "VS Code" in str(caught.value)
 
 
 def test_an_entry_of_type_sse_is_used_so(home, run):
@@ -2075,22 +1985,14 @@ def test_a_call_needs_no_list(run, monkeypatch, failure):
     assert (status, out) == (0, "done\n")
 
 
-def test_a_proxy_of_another_kind_is_refused_by_name(run):
-    status, _, err = run("list", "--proxy", "socks5://h:1", "http://localhost:1/mcp")
-    assert status == 2 and "SOCKS" in err
-
-
 @parametrize("choices, sent", [([1, 2], 1), ([True], True), ([0.5], 0.5), (["1"], "1")])
 def test_a_choice_without_a_type_is_sent_as_what_it_is(run, choices, sent):
     asked = []
     schema = {"properties": {"a": {"anyOf": [{"enum": choices}, {"type": "null"}]}}}
-    with odd(
-        tools_list=tools({"inputSchema": schema}),
-        tools_call=lambda params: asked.append(params["arguments"]) or text("x"),
-    ) as site:
-        assert (
-            run("call", site.url, "t", f"a={json.dumps(sent).strip(chr(34))}")[0] == 0
-        )
+    tool = tools({"inputSchema": schema})
+    with odd(tools_list=tool, tools_call=keeping(asked)) as site:
+        given = json.dumps(sent).strip('"')
+        assert run("call", site.url, "t", f"a={given}")[0] == 0
     assert asked == [{"a": sent}] and type(asked[0]["a"]) is type(sent)
 
 

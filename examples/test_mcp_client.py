@@ -1,11 +1,5 @@
 """Tests of mcp_client.py."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import asyncio
@@ -22,7 +16,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -32,7 +25,15 @@ import types
 from pathlib import Path
 
 import pytest
-from testing.places import HOST, JSON, answering, make_certificate, program_of
+from testing.places import (
+    HOST,
+    JSON,
+    answering,
+    make_certificate,
+    program_of,
+    said,
+    unused_port,
+)
 from testing.scripts import (
     HERE,
     MCP_REF,
@@ -188,6 +189,15 @@ server/discover => {"supportedVersions": ["1999-01-01", "{VERSION}"],
     "_meta": {"{META}serverInfo": {"name": "s", "version": "1"}}}
 returns {"modern": true, "version": "{VERSION}", "server_info": {"name": "s"},
     "instructions": "Gently.", "capabilities": {"tools": {}}, "closed": false}
+== a modern server may say so first to `initialize` | bare | on: http 2025-11-25
+call connect
+> server/discover
+<< 404 {} not yet
+> initialize
+<< 400 {} {"jsonrpc": "2.0", "id": {ID}, "error": {"code": -32022, "message": "old",
+    "data": {"supported": ["{NEWEST}"]}}}
+server/discover => {"supportedVersions": ["{NEWEST}"], "capabilities": {}}
+returns {"modern": true}
 == a server that exits on the probe is started again | bare | on: pipe 2025-11-25
 call connect
 > server/discover
@@ -275,6 +285,8 @@ http | << 302 {"Location": "http://["} | Malformed
 http | << 500 {} broken | HttpError 500
 http | << 200 {} <html> | Malformed
 http | << 200 {} [1, 2] | Malformed
+http | << 200 {"Content-Length": "9999"} {} | Disconnected cut off
+http | << 200 {"Content-Encoding": "gzip"} {} | Disconnected gzip
 http | << 302 {"Location": "http://localhost:1/mcp"} | HttpError another origin
 """,
     ),
@@ -406,6 +418,9 @@ call listen tools
 > - notifications/cancelled
 raises ServerLacks tools
 == who subscribes to nothing that the server has is told so | on: modern
+call listen notifications/x/y
+subscriptions/listen => error {METHOD_NOT_FOUND}
+raises ServerLacks notifications/x/y
 call listen prompts
 subscriptions/listen => error {METHOD_NOT_FOUND}
 raises ServerLacks prompts
@@ -416,7 +431,7 @@ raises RpcError broken
 call listen tools
 raises HttpError 405
 == a call whose answer is already a stream is cancelled | on: http 2025-03-26..2025-11-25
-call call_tool x timeout=0.05
+call call_tool x timeout=0.5
 > tools/call
 < - notifications/message {"level": "info", "data": ""}
 > - notifications/cancelled {"requestId": {ID}}
@@ -457,6 +472,30 @@ returns []
 )
 
 
+def well(text: str, **headers: str) -> bytes:
+    """Answer a request with its result, and anything else with 202."""
+    return http_answer(200 if text else 202, {**JSON, **headers}, text)
+
+
+def plain(verb: str, headers: dict, method: str, text: str):
+    yield well(text)
+
+
+def heads(site, name: str) -> list:
+    """Return what each request to a site had in a header."""
+    return [headers.get(name) for _, headers, _ in site.asked]
+
+
+def methods_of(site) -> list[str]:
+    return [message["method"] for _, _, message in site.asked]
+
+
+def recorded(path: Path) -> list[dict]:
+    """Return the messages in a recording, without the line of its program."""
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    return [line for line in lines if "way" in line]
+
+
 # ---- against a real server: callbacks, threads, cancellation, changes
 
 
@@ -483,15 +522,9 @@ def test_client_calls_back(version, carrier):
     async def elicit(params, tag):
         return {"branch": str(tag)}
 
-    with connected(
-        version,
-        carrier,
-        server,
-        elicit=elicit,
-        log_level="emergency",
-        on_log=logs.put,
-        on_notification=heard.put,
-    ) as one:
+    options = {"elicit": elicit, "log_level": "emergency"}
+    options.update(on_log=logs.put, on_notification=heard.put)
+    with connected(version, carrier, server, **options) as one:
         one.call_tool("steps", on_progress=lambda *step: steps.append(step))
         assert [step[:2] for step in steps] == [(0, 3), (1, 3), (2.5, 3)]
         assert steps[0][2] == "at 0"
@@ -504,10 +537,8 @@ def test_client_calls_back(version, carrier):
             pass
         server.changed("tools")
         assert one.modern or next_of(heard)["method"].endswith("list_changed")
-        wanted = (
-            "main" if exists(mcp.METHODS["elicitation/create"], version) else "failed"
-        )
-        assert wanted in one.call_tool("ask", tag="main")["content"][0]["text"]
+        asks = exists(mcp.METHODS["elicitation/create"], version)
+        assert ("main" if asks else "failed") in said(one, "ask", tag="main")
 
 
 @played(select("memory http 2025-11-25 modern"))
@@ -572,10 +603,8 @@ def test_client_hears_of_changes(version, carrier):
             for what in ("resources", "test://blob", "test://text", "prompts", "tools"):
                 server.changed(what)
             changes = iter(subscription)
-            assert [begin(next, changes).result(PATIENCE) for _ in "12"] == [
-                "test://text",
-                "tools",
-            ]
+            came = [begin(next, changes).result(PATIENCE) for _ in "12"]
+            assert came == ["test://text", "tools"]
             assert next_of(heard) == "prompts"
             rest = begin(list, changes)
         assert rest.result(PATIENCE) == []  # its end ends the loop
@@ -593,6 +622,7 @@ def test_a_keyword_is_not_an_argument_of_a_tool():
                 call("t", a=1)
 
 
+@needs_posix
 def test_client_answers_no_more_questions_than_a_server_reads():
     """A question is open until its answer is written."""
     code = """if True:
@@ -628,16 +658,17 @@ def test_client_answers_no_more_questions_than_a_server_reads():
 
 def test_client_answers_no_more_questions_than_its_limit():
     gate = threading.Event()
-    with talk(
-        "2025-11-25",
-        "http",
-        client="yes",
-        limits={"MAX_QUESTIONS": 1},
-        connect={"roots": lambda tag: gate.wait(PATIENCE) and []},
-    ) as t:
+    options = {"roots": lambda tag: gate.wait(PATIENCE) and []}
+    few = {"MAX_QUESTIONS": 1}
+    with talk("2025-11-25", "http", client="yes", limits=few, connect=options) as t:
         t(
-            "call list_prompts\n> 1 prompts/list\n< #a roots/list\n< #b roots/list\n"
-            "< - notifications/x"
+            """
+            call list_prompts
+            > 1 prompts/list
+            < #a roots/list
+            < #b roots/list
+            < - notifications/x
+            """
         )
         gate.set()
         t('> #a {"roots": []}\n< 1 {"prompts": []}\nreturns []')
@@ -679,18 +710,12 @@ def test_client_repeats_arguments_in_headers():
         returns {}
         """
         )
-        assert not differences(
-            {
-                "mcp-param-a": "=?base64?w7w=?=",
-                "mcp-param-b": "true",
-                "mcp-param-c": None,
-                "mcp-method": "tools/call",
-                "mcp-name": "t",
-                "mcp-protocol-version": NEWEST,
-                "content-length": str(len(mcp.encode(t.line.asked[-1][2])) - 1),
-            },
-            t.line.asked[-1][1],
-        )
+        _, headers, message = t.line.asked[-1]
+        wanted = {"mcp-param-a": "=?base64?w7w=?=", "mcp-param-b": "true"}
+        wanted.update({"mcp-param-c": None, "mcp-method": "tools/call"})
+        wanted.update({"mcp-name": "t", "mcp-protocol-version": NEWEST})
+        wanted["content-length"] = str(len(mcp.encode(message)) - 1)
+        assert not differences(wanted, headers)
 
 
 STREAM = http_answer(200, {**JSON, "Content-Type": "text/event-stream"}, None)
@@ -714,9 +739,8 @@ def test_client_reads_events_cut_anywhere(form, end):
     dice, whole = random.Random(form + end), [True]
 
     def answer(verb: str, headers: dict, method: str, text: str):
-        data = (
-            form.replace("@1", text[1:]).replace("@", text).replace("\n", end).encode()
-        )
+        filled = form.replace("@1", text[1:]).replace("@", text)
+        data = filled.replace("\n", end).encode()
         pieces = 1 if method == "prompts/list" else len(data)
         data = data if whole else data[: dice.randrange(len(data) - 1)]
         yield STREAM
@@ -747,28 +771,19 @@ def test_client_follows_redirects_and_resumes_in_time(status):
             broke.append(time.monotonic())
             yield STREAM + b"retry: 99999999999999999\n\nretry: 50\nid: 1\ndata:\n\n"
         else:
-            yield http_answer(200 if text else 202, JSON, text)
+            yield well(text)
 
+    options = {"revision": NEWEST_LEGACY, "timeout": PATIENCE, "record": record}
     with limits(RETRY_SECONDS=9 * PATIENCE), answering(answer) as site:
-        with client.connect(
-            site.url, revision=NEWEST_LEGACY, timeout=PATIENCE, record=record
-        ) as one:
+        with client.connect(site.url, **options) as one:
             assert one.list_prompts() == []
         assert [verb for verb, _, _ in site.asked] == ["POST"] * 4 + ["GET", "DELETE"]
         assert site.asked[4][1]["last-event-id"] == "1"
         assert b'"Last-Event-ID":"1"' in record.getvalue()
-        assert all(
-            headers["mcp-protocol-version"] == NEWEST_LEGACY
-            for _, headers, _ in site.asked[1:]
-        )
-        assert all(
-            "json" in headers["accept"] and "text/event-stream" in headers["accept"]
-            for verb, headers, _ in site.asked
-            if verb == "POST"
-        )
-        assert {headers.get("mcp-session-id") for _, headers, _ in site.asked[1:]} == {
-            "s1"
-        }
+        assert {*heads(site, "mcp-protocol-version")[1:]} == {NEWEST_LEGACY}
+        assert {*heads(site, "mcp-session-id")[1:]} == {"s1"}
+        posts = [one["accept"] for verb, one, _ in site.asked if verb == "POST"]
+        assert all("json" in one and "text/event-stream" in one for one in posts)
         with pytest.raises(mcp.HttpError, match=str(status)):
             client.connect(site.url.replace("mcp", "end"))
     assert len(site.asked) == 6 + 4 + 4  # server/discover, then initialize
@@ -784,29 +799,19 @@ def test_client_follows_redirects_and_resumes_in_time(status):
 )
 def test_client_asks_authorize(granted, status):
     def answer(verb: str, headers: dict, method: str, text: str):
-        yield (
-            http_answer(200, JSON, text)
-            if headers.get("authorization") == "t"
-            else http_answer(status, {"WWW-Authenticate": "Bearer"})
-        )
+        known = headers.get("authorization") == "t"
+        refused = http_answer(status, {"WWW-Authenticate": "Bearer"})
+        yield well(text) if known else refused
 
     def authorize(refusal):
-        assert (
-            refusal.status == status and refusal.headers["www-authenticate"] == "Bearer"
-        )
+        assert refusal.status == status
+        assert refusal.headers["www-authenticate"] == "Bearer"
         return granted
 
-    outcome = (
-        contextlib.nullcontext()
-        if granted
-        else pytest.raises(mcp.HttpError, match="401")
-    )
-    with (
-        answering(answer) as site,
-        outcome,
-        client.connect(site.url, authorize=authorize) as one,
-    ):
-        assert one.list_prompts() == [] and len(site.asked) == 3
+    refused = pytest.raises(mcp.HttpError, match="401")
+    with answering(answer) as site, contextlib.nullcontext() if granted else refused:
+        with client.connect(site.url, authorize=authorize) as one:
+            assert one.list_prompts() == [] and len(site.asked) == 3
 
 
 def test_client_falls_back_to_http_sse():
@@ -826,14 +831,17 @@ def test_client_leaves_no_thread_to_a_server_that_does_not_answer():
     def answer(verb: str, headers: dict, method: str, text: str):
         if verb == "DELETE":
             assert over.wait(3 * PATIENCE)
-        headers = {**JSON, "Mcp-Session-Id": "s"}
-        yield http_answer(200 if text else 202, headers, text)
+        yield well(text, **{"Mcp-Session-Id": "s"})
 
     with answering(answer) as site, limits(CLOSE_STEP_SECONDS=0.05):
         client.connect(site.url, revision="2025-11-25").close()
-        wait_until(lambda: "mcp-post" not in [t.name for t in threading.enumerate()])
+        wait_until(no_post_waits)
         over.set()
         assert site.asked[-1][0] == "DELETE"
+
+
+def no_post_waits() -> bool:
+    return "mcp-post" not in [thread.name for thread in threading.enumerate()]
 
 
 # ---- processes, and the command line
@@ -841,6 +849,17 @@ def test_client_leaves_no_thread_to_a_server_that_does_not_answer():
 
 def program(before: str, after: str, **options):
     return client.connect(program_of(before, after), **options)
+
+
+@pytest.fixture(name="held")
+def held_by_processes(tmp_path):
+    """What opens a pipe that ends when no process has it open, and its end."""
+    path = tmp_path / "held"
+    os.mkfifo(path)
+    opens = f"held = os.open({str(path)!r}, os.O_WRONLY)"
+    return types.SimpleNamespace(
+        path=path, opens=opens, end=lambda: begin(path.read_bytes)
+    )
 
 
 @needs_posix
@@ -859,26 +878,19 @@ def program(before: str, after: str, **options):
         ),
     ],
 )
-def test_client_ends_a_server_and_its_children(before, after, last, tmp_path):
-    os.mkfifo(tmp_path / "held")  # it ends when no process has it open
-    end, lines = begin((tmp_path / "held").read_bytes), []
-    before = f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY); {before}"
-    with (
-        limits(CLOSE_STEP_SECONDS=PATIENCE if last == "end" else 0.3),
-        program(before, after, stderr=lines.append),
-    ):
-        pass
+def test_client_ends_a_server_and_its_children(before, after, last, held):
+    end, lines = held.end(), []
+    with limits(CLOSE_STEP_SECONDS=PATIENCE if last == "end" else 0.3):
+        program(f"{held.opens}; {before}", after, stderr=lines.append).close()
     assert end.result(PATIENCE) == b"" and lines[-1] == last
 
 
 @needs_posix
-def test_client_ends_a_server_although_its_closing_is_interrupted(tmp_path):
+def test_client_ends_a_server_although_its_closing_is_interrupted(held):
     """By a second Ctrl-C, while the server takes its time."""
-    os.mkfifo(tmp_path / "held")
-    main, end = threading.main_thread().ident, begin((tmp_path / "held").read_bytes)
-    before = f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY)"
+    main, end = threading.main_thread().ident, held.end()
     one = program(
-        before + "; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        held.opens + "; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
         "sys.stdin.read(); os.write(2, b'end'); os.close(2); signal.pause()",
         stderr=lambda line: signal.pthread_kill(main, signal.SIGINT),
     )
@@ -929,8 +941,7 @@ def test_client_keeps_no_more_than_a_message_may_have(carrier):
 
 
 @needs_posix
-def test_client_closed_while_its_server_restarts_ends_it(tmp_path):
-    os.mkfifo(tmp_path / "held")  # as above
+def test_client_closed_while_its_server_restarts_ends_it(held):
     gate = threading.Event()
 
     class Slow(client.StdioTransport):
@@ -938,55 +949,39 @@ def test_client_closed_while_its_server_restarts_ends_it(tmp_path):
             gate.wait(PATIENCE)
             super().start()
 
-    before = f"held = os.open({str(tmp_path / 'held')!r}, os.O_WRONLY)"
     gate.set()
-    end = begin((tmp_path / "held").read_bytes)
-    one = client.connect(Slow(program_of(before, "sys.stdin.readline()")))
+    end = held.end()
+    one = client.connect(Slow(program_of(held.opens, "sys.stdin.readline()")))
     with pytest.raises(client.Disconnected):  # its first call ends the server
         one.call_tool("x")
     end.result(PATIENCE)
     gate.clear()
-    end, call = begin((tmp_path / "held").read_bytes), begin(one.call_tool, "x")
+    end, call = held.end(), begin(one.call_tool, "x")
     closing = begin(one.close)
-    while not one.closed:
-        time.sleep(0.001)
+    wait_until(lambda: one.closed)
     gate.set()
     assert isinstance(call.exception(PATIENCE), client.Disconnected)
     closing.result(PATIENCE)
     with contextlib.suppress(OSError):  # it may have ended before it opened it
-        os.close(os.open(tmp_path / "held", os.O_WRONLY | os.O_NONBLOCK))
+        os.close(os.open(held.path, os.O_WRONLY | os.O_NONBLOCK))
     assert end.result(PATIENCE) == b""
 
 
 def test_client_records_what_passes(tmp_path):
-    with (
-        open(tmp_path / "t", "ab", 0) as file,
-        answering(
-            lambda verb, headers, method, text: [http_answer(200, JSON, text)]
-        ) as site,
-    ):
+    with open(tmp_path / "t", "ab", 0) as file, answering(plain) as site:
         client.connect(site.url, record=file).close()
-    lines = [json.loads(line) for line in (tmp_path / "t").read_bytes().splitlines()]
-    assert not differences(
-        [
-            {
-                "way": ">",
-                "http": "POST /mcp",
-                "headers": {"Mcp-Method": "server/discover"},
-                "message": {"method": "server/discover"},
-                "status": None,
-            },
-            {"way": "<", "status": 200, "message": {"id": 1}},
-        ],
-        lines,
-    )
-    assert lines[0]["on"] == lines[1]["on"] and re.fullmatch(TIME, lines[0]["time"])
+    sent, came = recorded(tmp_path / "t")
+    request = {"way": ">", "http": "POST /mcp", "status": None}
+    request["headers"] = {"Mcp-Method": "server/discover"}
+    request["message"] = {"method": "server/discover"}
+    assert not differences(request, sent)
+    assert not differences({"way": "<", "status": 200, "message": {"id": 1}}, came)
+    assert sent["on"] == came["on"] and re.fullmatch(TIME, sent["time"])
 
 
 def test_client_does_not_record_its_session(tmp_path):
     def answer(verb: str, headers: dict, method: str, text: str):
-        head = {**JSON, "Mcp-Session-Id": "s3cret"}
-        yield http_answer(200 if text else 202, head, text)
+        yield well(text, **{"Mcp-Session-Id": "s3cret"})
 
     with open(tmp_path / "t", "ab", 0) as file, answering(answer) as site:
         with client.connect(site.url, revision=NEWEST_LEGACY, record=file) as one:
@@ -1000,7 +995,7 @@ def test_client_records_that_it_hangs_up(tmp_path):
         with client.connect(httpd.url, record=file) as one:
             with one.listen("tools"):
                 pass
-    lines = [json.loads(line) for line in (tmp_path / "t").read_bytes().splitlines()]
+    lines = recorded(tmp_path / "t")
     (closed,) = [line for line in lines if line.get("closed")]
     (sent,) = [line for line in lines if "subscriptions/listen" in str(line)]
     assert (closed["way"], closed["on"]) == (">", sent["on"])
@@ -1213,10 +1208,8 @@ def test_client_tells_its_roots(roots, wanted):
         return json.dumps(ctx.list_roots())
 
     with client.connect(server, roots=roots) as one:
-        found = one.call_tool("ask")["content"][0]["text"]
-    assert [root["uri"] for root in json.loads(found)] == [
-        "file://" + path for path in wanted
-    ]
+        found = [root["uri"] for root in json.loads(said(one, "ask"))]
+    assert found == ["file://" + path for path in wanted]
 
 
 @parametrize("wrong", ["https://example.org/", "file:///a/%2e%2e/b", {"uri": "x:y"}])
@@ -1238,11 +1231,7 @@ def test_client_options_have_names():
 def test_client_warns_of_urls():
     assert client.url_warnings("https://example.org/x", "https://Example.org/mcp") == []
     found = client.url_warnings("http://xn--exmple-cua.org/", "https://example.org/mcp")
-    assert [word in line for word, line in zip(("not to", "alike", "encr"), found)] == [
-        True,
-        "alike" in found[1],
-        True,
-    ]
+    assert "not to" in found[0] and "encr" in found[2]
     assert client.url_warnings("http://localhost:5/") == []
     with pytest.raises(ValueError):
         client.url_warnings("javascript:alert(1)")
@@ -1251,10 +1240,9 @@ def test_client_warns_of_urls():
 @needs_posix
 def test_a_timeout_covers_a_server_that_hangs_at_its_start():
     start = time.monotonic()
+    hangs = [sys.executable, "-c", "import time; time.sleep(99)"]
     with pytest.raises(TimeoutError):
-        client.connect(
-            [sys.executable, "-c", "import time; time.sleep(99)"], timeout=0.2
-        )
+        client.connect(hangs, timeout=0.2)
     assert time.monotonic() - start < 60  # it is also ended
 
 
@@ -1313,7 +1301,7 @@ def test_a_stream_that_is_reopened_has_time_to_log_in():
 
     def answer(verb: str, headers: dict, method: str, text: str):
         if verb != "GET":
-            yield http_answer(200 if text else 202, JSON, text)
+            yield well(text)
         elif len([verb for verb, _, _ in site.asked if verb == "GET"]) == 1:
             yield STREAM + b"retry: 50\n\n"
         else:
@@ -1329,8 +1317,7 @@ def test_client_never_logs_in_to_leave():
     asked = []
 
     def answer(verb: str, headers: dict, method: str, text: str):
-        status = 401 if verb == "DELETE" else 200 if text else 202
-        yield http_answer(status, JSON, text)
+        yield http_answer(401, {}) if verb == "DELETE" else well(text)
 
     with answering(answer) as site:
         client.connect(site.url, revision=NEWEST_LEGACY, authorize=asked.append).close()
@@ -1341,10 +1328,8 @@ def test_client_never_logs_in_to_leave():
 def test_client_prints_no_control_characters(capsys):
     """Over HTTP, too: of a tool that it refuses, and of a question."""
     seen = threading.Event()
-    tool = {
-        "name": "\x1b[2J",
-        "inputSchema": {"properties": {"a": {"x-mcp-header": ""}}},
-    }
+    schema = {"properties": {"a": {"x-mcp-header": ""}}}
+    tool = {"name": "\x1b[2J", "inputSchema": schema}
     question = {"jsonrpc": "2.0", "id": 1, "method": "\x1b[2J"}
 
     def answer(verb: str, headers: dict, method: str, text: str):
@@ -1382,7 +1367,7 @@ def test_closing_does_not_wait_for_a_notification():
         if method == "notifications/x":
             reached.set()
             gate.wait(PATIENCE)
-        yield http_answer(200 if text else 202, JSON, text)
+        yield well(text)
 
     with answering(answer) as site:
         one = client.connect(site.url, timeout=PATIENCE)
@@ -1404,10 +1389,7 @@ def test_changes_that_nobody_reads_are_an_error(limit, most):
                 with pytest.raises(client.Malformed, match="not read"):
                     for heard in subscription:
                         assert heard == "tools"
-        end = time.monotonic() + PATIENCE
-        while server.listeners:  # it is cancelled
-            assert time.monotonic() < end
-            time.sleep(0.001)
+        wait_until(lambda: not server.listeners)  # it is cancelled
 
 
 def test_client_keeps_http_connections(tmp_path):
@@ -1415,8 +1397,7 @@ def test_client_keeps_http_connections(tmp_path):
         with client.connect(httpd.url, record=file, timeout=PATIENCE) as one:
             for _ in range(20):
                 assert one.call_tool("add", {"a": 1})
-    lines = map(json.loads, (tmp_path / "t").read_bytes().splitlines())
-    assert len({line["on"] for line in lines if "on" in line}) <= 3
+    assert len({line["on"] for line in recorded(tmp_path / "t")}) <= 3
 
 
 class Kept(Site):
@@ -1462,12 +1443,9 @@ def test_a_stream_that_does_not_end_after_its_response_keeps_no_thread():
             yield b"0"  # a digit of the length of the next chunk
 
     with answering(answer, Kept) as site, client.connect(site.url) as one:
-        end = time.monotonic() + PATIENCE
         for _ in range(3):
             assert one.list_prompts() == []
-        while "mcp-post" in [thread.name for thread in threading.enumerate()]:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(no_post_waits)
         gate.set()
 
 
@@ -1506,7 +1484,7 @@ def test_a_read_is_sent_again_if_its_kept_connection_ends():
     with answering(keeping, kind) as site, client.connect(site.url) as one:
         with pytest.raises(client.Disconnected):
             one.call_tool("x")
-        methods = [message["method"] for _, _, message in site.asked]
+        methods = methods_of(site)
     assert methods == ["server/discover", "tools/list", "tools/list", "tools/call"]
 
 
@@ -1516,7 +1494,7 @@ def test_a_call_is_sent_again_if_it_was_not_sent_whole():
     kind = functools.partial(Fickle, reads_all=False)
     with answering(keeping, kind) as site, client.connect(site.url) as one:
         assert one.call_tool("x", {"text": "x" * 12_000_000})
-        methods = [message["method"] for _, _, message in site.asked]
+        methods = methods_of(site)
     assert methods == ["server/discover", "tools/list", "tools/call"]
 
 
@@ -1542,45 +1520,14 @@ def test_a_closed_client_sends_nothing_again():
     assert site.connections == 2
 
 
-def test_a_modern_server_may_say_so_first_to_initialize():
-    refused = iter([True])
-    error = {"code": -32022, "message": "old", "data": {"supported": MODERN}}
-
-    def answer(verb: str, headers: dict, method: str, text: str):
-        if method == "server/discover" and next(refused, False):
-            yield http_answer(404, {}, "not yet")
-        elif method == "initialize":
-            ident = json.loads(text)["id"]
-            body = {"jsonrpc": "2.0", "id": ident, "error": error}
-            yield http_answer(400, JSON, json.dumps(body))
-        else:
-            yield http_answer(200, JSON, text)
-
-    with answering(answer) as site, client.connect(site.url) as one:
-        assert one.modern
-
-
-def test_a_body_that_is_cut_off_is_a_lost_connection():
-    def answer(verb: str, headers: dict, method: str, text: str):
-        yield http_answer(200, {**JSON, "Content-Length": "9999"}, text)
-
-    with answering(answer) as site, pytest.raises(client.Disconnected, match="cut off"):
-        client.connect(site.url)
-
-
 def test_an_endpoint_on_another_origin_is_told():
     def answer(verb: str, headers: dict, method: str, text: str):
-        yield (
-            STREAM + b"event: endpoint\ndata: http://evil.example/\n\n"
-            if (verb == "GET")
-            else http_answer(405, {})
-        )
+        elsewhere = STREAM + b"event: endpoint\ndata: http://evil.example/\n\n"
+        yield elsewhere if verb == "GET" else http_answer(405, {})
 
-    with (
-        answering(answer) as site,
-        pytest.raises(client.Malformed, match="another origin"),
-    ):
-        client.connect(site.url)
+    with answering(answer) as site:
+        with pytest.raises(client.Malformed, match="another origin"):
+            client.connect(site.url)
 
 
 def test_fetch_has_an_end_in_seconds():
@@ -1601,10 +1548,8 @@ def test_the_recipe_for_asyncio():
     """guide.md: a coroutine awaits a call on a thread, and can cancel it."""
     reached = queue.Queue()
     scope: dict = {}
-    recipe = re.search(
-        r"(?ms)^async def call\(.*?^        raise\n",
-        (HERE / "examples" / "guide.md").read_text("utf-8"),
-    )[0]
+    guide = (HERE / "examples" / "guide.md").read_text("utf-8")
+    recipe = re.search(r"(?ms)^async def call\(.*?^        raise\n", guide)[0]
     exec("import asyncio\n" + recipe, scope)
 
     async def main(one):
@@ -1633,7 +1578,7 @@ def test_client_waits_for_a_busy_server():
             status, seconds = busy.pop()
             yield http_answer(status, {"Retry-After": seconds}, "later")
         else:
-            yield http_answer(200, JSON, text)
+            yield well(text)
 
     with limits(RETRY_SECONDS=0.01), answering(answer) as site:
         with client.connect(site.url, timeout=PATIENCE) as one:
@@ -1646,7 +1591,7 @@ def test_client_waits_for_a_busy_server():
                 with contextlib.suppress(mcp.HttpError):
                     one.call_tool("x", timeout=5)
             assert busy == []
-            asked = [message["method"] for _, _, message in site.asked]
+            asked = methods_of(site)
             assert asked[:5] == ["server/discover"] * 5
 
 
@@ -1670,21 +1615,18 @@ def probed(answer: str, rest: str, **options):
 
 
 LEGACY_RESULT = "answer(result={'protocolVersion': '2025-11-25', 'capabilities': {}})"
-
-
 LEGACY_RESULT += "; sys.stdin.readline()"
-
-
 MODERN_RESULT = (
     f"answer(result={{'supportedVersions': {MODERN}, 'capabilities': {{}}}})"
 )
+REFUSES = "answer(error={'code': -32601, 'message': 'no'})"
 
 
 @needs_posix
 @parametrize(
     "answer, rest, probe, noise",
     [
-        ("answer(error={'code': -32601, 'message': 'no'})", LEGACY_RESULT, PATIENCE, 0),
+        (REFUSES, LEGACY_RESULT, PATIENCE, 0),
         ("sys.stdin.readline()", LEGACY_RESULT, 0.3, 94),  # it may wait for its user
         (MODERN_RESULT, "", PATIENCE, 94),
     ],
@@ -1701,26 +1643,23 @@ def test_what_a_server_writes_about_the_probe_is_held_back(answer, rest, probe, 
 @needs_posix
 def test_what_a_server_writes_about_the_probe_is_in_the_error():
     said: list[str] = []
-    refuses = "answer(error={'code': -32601, 'message': 'no'})"
     with pytest.raises(client.Disconnected, match="about discover"):
-        probed(refuses, "sys.exit(5)", stderr=said.append)
+        probed(REFUSES, "sys.exit(5)", stderr=said.append)
 
 
 def test_a_hang_up_at_discovery_is_followed_by_initialize():
     def answer(verb: str, headers: dict, method: str, text: str):
         if method == "server/discover":
             return
-        yield http_answer(200 if text else 202, JSON, text)
+        yield well(text)
 
     with answering(answer) as site, client.connect(site.url, timeout=PATIENCE) as one:
         assert one.version == "2025-11-25" and one.list_prompts() == []
 
 
 def test_a_server_that_is_not_there_is_asked_once():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        with pytest.raises(client.Disconnected) as caught:
-            client.connect(f"http://127.0.0.1:{free.getsockname()[1]}/mcp", proxy="")
+    with pytest.raises(client.Disconnected) as caught:
+        client.connect(f"http://127.0.0.1:{unused_port()}/mcp", proxy="")
     assert "tried" not in str(caught.value)
 
 
@@ -1737,7 +1676,7 @@ def test_a_stream_that_brings_nothing_is_opened_less_and_less_often(opens):
             data = b'data: {"jsonrpc": "2.0", "method": "notifications/x"}\n\n'
             yield STREAM + (data if len(times) == 5 else opens)
         else:
-            yield http_answer(200 if text else 202, JSON, text)
+            yield well(text)
 
     with limits(RETRY_SECONDS=0.02), answering(answer) as site:
         with client.connect(site.url, revision=NEWEST_LEGACY, on_notification=print):
@@ -1763,7 +1702,7 @@ def test_cookies_of_a_balancer_are_kept(tmp_path):
             for _ in "12":
                 one.list_prompts()
         client.connect(site.url, headers={"Cookie": "own"}).close()
-    sent = [headers.get("cookie") for _, headers, _ in site.asked]
+    sent = heads(site, "cookie")
     assert sent == [None, "route=a; x=1, 2", "route=b==; x=1, 2", "own"]
     assert "route" not in (tmp_path / "t").read_text()
 
@@ -1773,22 +1712,14 @@ def test_a_server_cannot_fill_a_client_with_cookies():
 
     def answer(verb: str, headers: dict, method: str, text: str):
         lines = b"".join(b"Set-Cookie: %d=x\r\n" % next(numbers) for _ in range(9))
-        yield http_answer(200, JSON, text).replace(b"\r\n", b"\r\n" + lines, 1)
+        yield well(text).replace(b"\r\n", b"\r\n" + lines, 1)
 
     with limits(MAX_COOKIES=3), answering(answer) as site:
         with client.connect(site.url) as one:
             for _ in "123":
                 one.list_prompts()
-    assert [headers.get("cookie", "").count("=") for _, headers, _ in site.asked] == [
-        0,
-        9,
-        9,
-        9,
-    ]
-
-
-def plain(verb: str, headers: dict, method: str, text: str):
-    yield http_answer(200, JSON, text)
+    sent = [(one or "").count("=") for one in heads(site, "cookie")]
+    assert sent == [0, 9, 9, 9]
 
 
 @parametrize("given", ["option", "environment", "bare", "no_proxy", "none"])
@@ -1802,9 +1733,8 @@ def test_client_goes_through_a_proxy(given, monkeypatch):
         if given == "option":
             options["proxy"] = place + "/"
         else:
-            monkeypatch.setenv(
-                "http_proxy", place.replace("http://", "") if given == "bare" else place
-            )
+            bare = place.replace("http://", "")
+            monkeypatch.setenv("http_proxy", bare if given == "bare" else place)
         if given == "no_proxy":
             monkeypatch.setenv("no_proxy", "example.org,127.0.0.1")
         if given == "none":
@@ -1813,14 +1743,11 @@ def test_client_goes_through_a_proxy(given, monkeypatch):
             one.list_prompts()
         client.fetch("GET", site.url + "?x=1", {})
         assert len(proxy.asked) + len(site.asked) == 3
-        if given in ("no_proxy",):
+        if given == "no_proxy":
             assert proxy.asked == []
         elif given in ("environment", "bare"):
-            assert [headers[":path"] for _, headers, _ in proxy.asked] == [
-                site.url,
-                site.url,
-                site.url + "?x=1",
-            ]
+            paths = [site.url, site.url, site.url + "?x=1"]
+            assert heads(proxy, ":path") == paths
             assert proxy.asked[0][1]["host"] == site.url.split("/")[2]
         else:
             assert len(proxy.asked) == (2 if given == "option" else 1)
@@ -1836,11 +1763,9 @@ def test_a_proxy_that_cannot_be_used_is_an_error(wrong):
 
 
 def test_an_error_names_the_proxy():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"http://127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(client.Disconnected, match="through the proxy 127.0.0.1"):
-            client.connect("https://example.invalid/mcp", proxy=place)
+    place = f"http://127.0.0.1:{unused_port()}"
+    with pytest.raises(client.Disconnected, match="through the proxy 127.0.0.1"):
+        client.connect("https://example.invalid/mcp", proxy=place)
 
 
 class Tunnel(Site):
@@ -1870,22 +1795,12 @@ def test_client_tunnels_to_https_through_a_proxy(tmp_path, monkeypatch):
         place = proxy.url[: -len("/mcp")]
         with client.connect(url, proxy=place, cacert=str(tmp_path / "cert")) as one:
             assert one.list_prompts() == []
-        targets = {headers[":path"] for _, headers, _ in proxy.asked}
-        assert targets == {f"{HOST}:443", "/mcp"}
+        assert {*heads(proxy, ":path")} == {f"{HOST}:443", "/mcp"}
         monkeypatch.setenv("https_proxy", place)
         with pytest.raises(client.Disconnected, match="(?i)certificate"):
             client.connect(url)
     with pytest.raises(OSError, match="nothing"):
         client.connect(url, cacert=str(tmp_path / "nothing"))
-
-
-def test_a_compressed_answer_is_named():
-    def answer(verb: str, headers: dict, method: str, text: str):
-        yield http_answer(200, {**JSON, "Content-Encoding": "gzip"}, text)
-
-    with answering(answer) as site:
-        with pytest.raises(client.Disconnected, match="compressed.*gzip"):
-            client.connect(site.url)
 
 
 @played(select("* memory http"))
@@ -1899,24 +1814,11 @@ def test_client_hears_of_what_has_a_name(version, carrier):
                 server.notify(method, {"x": 1})
             server.changed("tools")
             changes = iter(subscription)
-            assert [begin(next, changes).result(PATIENCE) for _ in "12"] == [
-                name,
-                "tools",
-            ]
+            came = [begin(next, changes).result(PATIENCE) for _ in "12"]
+            assert came == [name, "tools"]
         with one.listen(name) as subscription:
             server.notify(name)
             assert begin(next, iter(subscription)).result(PATIENCE) == name
-
-
-def test_a_server_without_subscriptions_grants_no_names():
-    with talk(NEWEST, "memory", client="yes") as t:
-        t(
-            """
-        call listen notifications/x/y
-        subscriptions/listen => error {METHOD_NOT_FOUND}
-        raises ServerLacks notifications/x/y
-        """
-        )
 
 
 def test_an_event_keeps_what_is_known_of_it():
@@ -1962,7 +1864,7 @@ def test_the_time_of_a_login_is_not_that_of_connecting():
         elif method == "server/discover":
             yield http_answer(404, {}, "what?")
         else:
-            yield http_answer(200 if text else 202, JSON, text)
+            yield well(text)
 
     def log_in(refusal):
         end = time.monotonic() + 1.2
@@ -2051,9 +1953,8 @@ def test_the_command_line(row, capsys, monkeypatch):
         found = cli.main([verb, "--header", "X-Key: right", *more])
     printed = capsys.readouterr()
     assert found == int(status), printed
-    assert all(word in text or word == "-" for word, text in zip(wanted, printed)), (
-        printed
-    )
+    for word, text in zip(wanted, printed):
+        assert word in text or word == "-", printed
 
 
 # ---- what the client does of its own accord
@@ -2116,7 +2017,7 @@ def test_no_status_of_an_optional_message_ends_a_session(what, status):
         elif method == "server/discover" or verb == "GET":
             yield http_answer(405, {})
         else:
-            yield http_answer(200 if text else 202, JSON, text)
+            yield well(text)
 
     said: list[str] = []
     with answering(answer) as site:
@@ -2138,7 +2039,7 @@ def test_a_list_that_fails_does_not_keep_a_call_from_being_sent(way):
             return
         elif method == "tools/list":
             over.wait(PATIENCE)
-        yield http_answer(200, JSON, text)
+        yield well(text)
 
     with answering(answer) as site, client.connect(site.url) as one:
         timeout = 0.5 if way == "silence" else PATIENCE
@@ -2198,7 +2099,16 @@ class Restarting:
             yield STREAM + b"retry: 50\nid: 1\ndata:\n\n"
         else:
             self.ran += method == "tools/call"
-            yield http_answer(200 if text else 202, JSON, text)
+            yield well(text)
+
+
+@contextlib.contextmanager
+def restarting(status: int, body: str, **options):
+    """Yield a server that restarts, and a client of it."""
+    server = Restarting(status, body)
+    with answering(server) as site:
+        with client.connect(site.url, revision=NEWEST_LEGACY, **options) as one:
+            yield server, one
 
 
 REFUSALS = [
@@ -2212,12 +2122,10 @@ REFUSALS = [
 
 @parametrize("status, body", REFUSALS)
 def test_a_restarted_server_gets_another_session_and_the_call_again(status, body):
-    server = Restarting(status, body)
-    with answering(server) as site:
-        with client.connect(site.url, revision=NEWEST_LEGACY) as one:
-            for _ in "12":
-                server.lost()
-                assert one.call_tool("pay")["content"] == []
+    with restarting(status, body) as (server, one):
+        for _ in "12":
+            server.lost()
+            assert one.call_tool("pay")["content"] == []
     assert (server.ran, server.opened) == (2, 3)
 
 
@@ -2251,15 +2159,13 @@ def test_a_call_on_its_way_while_another_finds_the_session_lost(status, body):
 
 @parametrize("status, body", REFUSALS)
 def test_a_call_whose_stream_cannot_be_resumed_is_not_sent_again(status, body):
-    server = Restarting(status, body)
-    with answering(server) as site:
-        with client.connect(site.url, revision=NEWEST_LEGACY) as one:
-            server.breaks = True
-            with pytest.raises(client.Disconnected, match="resumed"):
-                one.call_tool("pay")
-            assert server.ran == 1
-            server.breaks = False
-            assert one.call_tool("pay")["content"] == []
+    with restarting(status, body) as (server, one):
+        server.breaks = True
+        with pytest.raises(client.Disconnected, match="resumed"):
+            one.call_tool("pay")
+        assert server.ran == 1
+        server.breaks = False
+        assert one.call_tool("pay")["content"] == []
     assert (server.ran, server.opened) == (2, 2)
 
 
@@ -2276,7 +2182,7 @@ def test_a_subscriber_learns_that_its_session_is_gone(status):
         elif verb == "GET":
             yield http_answer(status, {}, "gone")
         else:
-            yield http_answer(200 if text else 202, JSON, text)
+            yield well(text)
 
     with answering(answer) as site:
         with client.connect(site.url, revision=NEWEST_LEGACY) as one:
@@ -2293,7 +2199,7 @@ def test_what_only_reads_is_sent_again_while_a_server_restarts(status):
             failing.remove(method)
             yield http_answer(status, {}, "starting")
         else:
-            yield http_answer(200 if text else 202, JSON, text)
+            yield well(text)
 
     with limits(RETRY_SECONDS=0.01), answering(answer) as site:
         for version in (NEWEST, NEWEST_LEGACY):
@@ -2325,9 +2231,8 @@ def test_an_answer_written_before_the_exit_arrives(size):
             os._exit(0)"""
     slow = threading.Event()
     for _ in range(3):
-        with program(
-            "", rest.strip(), trace=lambda way, message: slow.wait(0.03)
-        ) as one:
+        trace = lambda way, message: slow.wait(0.03)  # noqa: E731
+        with program("", rest.strip(), trace=trace) as one:
             assert one.call_tool("x")["content"] == []
 
 
@@ -2354,7 +2259,7 @@ def test_headers_are_merged_in_any_spelling():
 
     def answer(verb: str, headers: dict, method: str, text: str):
         is_mine = headers.get("authorization") == "mine"
-        yield http_answer(200, JSON, text) if is_mine else http_answer(401, {})
+        yield well(text) if is_mine else http_answer(401, {})
 
     own = {"authorization": "theirs", "user-agent": "me", "COOKIE": "x"}
     with answering(answer, Lines) as site:
@@ -2400,7 +2305,7 @@ PASSWORD = "Basic YW5uOnM6Yw=="  # ann, s:c
 
 def guarded(verb: str, headers: dict, method: str, text: str):
     is_known = headers.get("proxy-authorization") == PASSWORD
-    yield http_answer(200, JSON, text) if is_known else http_answer(407, {}, "no")
+    yield well(text) if is_known else http_answer(407, {}, "no")
 
 
 @parametrize("password", ["ann:s%3Ac@", "", "bob:s3cret@"])
@@ -2475,13 +2380,12 @@ def test_an_answer_on_the_stream_of_the_session_is_taken(ident, has_stream):
             answers.put(json.dumps(message))
             yield http_answer(202, JSON)
         else:
-            yield http_answer(200 if text else 202, JSON, text)
+            yield well(text)
 
     said: list[str] = []
+    options = {"revision": NEWEST_LEGACY, "stderr": said.append}
     with answering(answer) as site:
-        with client.connect(
-            site.url, revision=NEWEST_LEGACY, stderr=said.append
-        ) as one:
+        with client.connect(site.url, **options) as one:
             if has_stream:
                 assert one.list_tools() == []
             else:

@@ -1,11 +1,5 @@
 """Tests of mount.py: WSGI, CGI, clouds."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import contextlib
@@ -64,49 +58,35 @@ CLOUD_PING = {
 }
 
 
+def event(path: str, **more) -> dict:
+    """Return an event of payload format 1.0."""
+    return {**CLOUD_PING, "httpMethod": "POST", "path": path, **more}
+
+
+def staged(path: str) -> dict:
+    """Return an event of payload format 2.0."""
+    context = {"stage": "prod", "http": {"method": "POST"}}
+    return {**CLOUD_PING, "rawPath": path, "requestContext": context}
+
+
+EVIL = {"Origin": "http://evil"}
+SEVERAL = {"content-type": ["application/json"]}
+NOTHING = {"body": None, "headers": None}
+
+
 @parametrize(
     "event, status",
     [
-        ({**CLOUD_PING, "httpMethod": "POST", "path": "/mcp"}, 200),
-        (
-            {
-                **CLOUD_PING,
-                "httpMethod": "POST",
-                "path": "/mcp",
-                "headers": None,
-                "multiValueHeaders": {"content-type": ["application/json"]},
-            },
-            200,
-        ),
-        (
-            {
-                **CLOUD_PING,
-                "rawPath": "/prod/mcp",
-                "requestContext": {"stage": "prod", "http": {"method": "POST"}},
-            },
-            200,
-        ),
+        (event("/mcp"), 200),
+        (event("/mcp", headers=None, multiValueHeaders=SEVERAL), 200),
+        (staged("/prod/mcp"), 200),
         # a custom domain with a base path, in both formats
-        ({**CLOUD_PING, "httpMethod": "POST", "path": "/tools/v1/mcp"}, 200),
-        (
-            {
-                **CLOUD_PING,
-                "rawPath": "/prod/tools/mcp/",
-                "requestContext": {"stage": "prod", "http": {"method": "POST"}},
-            },
-            200,
-        ),
-        ({**CLOUD_PING, "httpMethod": "POST", "path": "/tools/mcpx"}, 404),
-        ({**CLOUD_PING, "httpMethod": "POST", "path": "/mcp/x"}, 404),
-        ({"httpMethod": "GET", "path": "/mcp", "body": None, "headers": None}, 405),
-        (
-            {
-                "httpMethod": "POST",
-                "path": "/mcp",
-                "headers": {"Origin": "http://evil"},
-            },
-            403,
-        ),
+        (event("/tools/v1/mcp"), 200),
+        (staged("/prod/tools/mcp/"), 200),
+        (event("/tools/mcpx"), 404),
+        (event("/mcp/x"), 404),
+        ({"httpMethod": "GET", "path": "/mcp", **NOTHING}, 405),
+        ({"httpMethod": "POST", "path": "/mcp", "headers": EVIL}, 403),
     ],
 )
 def test_a_function_in_a_cloud_reads_events_of_every_format(event, status):
@@ -115,11 +95,8 @@ def test_a_function_in_a_cloud_reads_events_of_every_format(event, status):
     assert (
         said["statusCode"] == status and "application/json" in headers["Content-Type"]
     )
-    assert status != 200 or json.loads(said["body"]) == {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "result": {},
-    }
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert status != 200 or json.loads(said["body"]) == answer
 
 
 def test_only_the_carrying_thread_touches_a_wsgi_request():

@@ -1,11 +1,5 @@
 """Tests of gateway.py: every client in front, a modern and a legacy upstream behind."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import concurrent.futures
@@ -27,7 +21,7 @@ from unittest import mock
 
 import gateway as gw
 import pytest
-from testing.places import core_questions, is_refused, listening, modern
+from testing.places import OPENING, core_questions, is_refused, listening, modern, said
 from testing.scripts import (
     COVERAGE,
     MCP_REF,
@@ -55,6 +49,13 @@ from testing.scripts import (
 GATEWAY = [sys.executable, gw.__file__]
 ENDS = []  # ends what gateway() started
 STAGES = []  # the last one is the current test's
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """On a slow machine, upstreams start slowly."""
+    monkeypatch.setattr(gw, "WAIT_SECONDS", PATIENCE)
+    monkeypatch.setattr(gw, "INTRODUCE_SECONDS", PATIENCE / 5)
 
 
 @functools.cache
@@ -181,14 +182,10 @@ def test_gateway_joins_lists_and_announces_changes(version):
         assert list(tools)[:2] == ["up__add", "up__echo"] and max(map(len, tools)) == 56
         assert ("outputSchema" in tools["up__numbers"]) == front.modern
         assert {one["uri"] for one in front.list_resources()} > set(uris)
-        assert (
-            front.list_resource_templates()[0]["uriTemplate"]
-            == "up+test://item/{number}/{part}"
-        )
-        assert [one["name"] for one in front.list_prompts()] == [
-            "up__greet",
-            "old__greet",
-        ]
+        template, *_ = front.list_resource_templates()
+        assert template["uriTemplate"] == "up+test://item/{number}/{part}"
+        prompts = [one["name"] for one in front.list_prompts()]
+        assert prompts == ["up__greet", "old__greet"]
         with front.listen(["tools", *uris, "dead+test://text"], heard.put):
             server.changed("test://text")
             assert sorted(heard.get(timeout=PATIENCE) for _ in uris) == uris
@@ -200,9 +197,8 @@ def test_gateway_joins_lists_and_announces_changes(version):
                 server.changed("tools")
                 assert [heard.get(timeout=PATIENCE) for _ in uris] == ["tools", "tools"]
                 names = {tool["name"] for tool in front.list_tools()}
-                assert (names >= {"old__grown", "up__grown"}) == (
-                    "grown" in server.tools
-                )
+                has_grown = "grown" in server.tools
+                assert (names >= {"old__grown", "up__grown"}) == has_grown
 
 
 def configure(folder, config) -> str:
@@ -225,38 +221,30 @@ def configure(folder, config) -> str:
     return str(folder / "gateway.json")
 
 
+def pid_upstream(folder, **options):
+    """Return an upstream that runs pid.py, which configure() writes."""
+    return gw.Upstream("pid", {**pid_entry(folder), **options})
+
+
+def pid_entry(folder) -> dict:
+    return {"command": [sys.executable, "pid.py"], "cwd": str(folder)}
+
+
 def test_gateway_survives_an_upstream_that_dies(tmp_path, monkeypatch):
     monkeypatch.setattr(gw, "RETRY_SECONDS", 0.02)
     heard = queue.SimpleQueue()
-    upstreams, profiles, _ = gw.read_config(
-        configure(
-            tmp_path,
-            {
-                "servers": {
-                    "Pid": {
-                        "command": sys.executable,
-                        "args": ["pid.py"],
-                        "cwd": str(tmp_path),
-                    }
-                }
-            },
-        )
-    )
-    upstreams["Pid"].keeper.start()
-    with client.connect(profiles["all"]) as front:
-        first = front.call_tool("pid__pid")["content"]
+    configure(tmp_path, {})
+    with fronting(pid_upstream(tmp_path)) as front:
+        first = said(front, "pid__pid")
         with front.listen(["tools"], heard.put):
             with pytest.raises(mcp.RpcError) as problem:
                 front.call_tool("pid__die")
-            assert (problem.value.code, problem.value.data) == (
-                -32603,
-                {"server": "Pid"},
-            )
+            error = problem.value
+            assert (error.code, error.data) == (-32603, {"server": "pid"})
             assert heard.get(timeout=PATIENCE) == "tools" and front.list_tools() == []
             (tmp_path / "down").unlink()
             assert heard.get(timeout=PATIENCE) == "tools"
-            assert front.call_tool("pid__pid")["content"] != first
-    upstreams["Pid"].close()
+            assert said(front, "pid__pid") != first
 
 
 @EACH_ERA
@@ -264,34 +252,25 @@ def test_gateway_serves_each_profile_at_its_path(version):
     up, _, old = gateway()[2]
     few = gw.Profile("few", [(up, ["ad*", "echo"]), (old, [])])
     httpd = mcp.http_server(gw.Paths([gateway()[1], few], gw.LOOPBACK))
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    begin(httpd.serve_forever)
+    port = httpd.server_port
     if version != OLDEST:
-        few_url = f"http://127.0.0.1:{httpd.server_port}/mcp/few/"
+        few_url = f"http://127.0.0.1:{port}/mcp/few/"
         with client.connect(few_url, revision=version) as front:
-            assert [tool["name"] for tool in front.list_tools()] == [
-                "up__add",
-                "up__echo",
-            ]
+            assert names_of(front) == ["up__add", "up__echo"]
             with pytest.raises(mcp.RpcError, match="Unknown tool"):
                 front.call_tool("up__fail", {"how": "own"})
     for name in "all", "few":
-        wanted = (
-            httpd.server_port,
-            "GET",
-            "/mcp/" + name,
-            {"Accept": "text/event-stream"},
-        )
-        with request_to(*wanted).getresponse() as answer:
+        path, accept = "/mcp/" + name, {"Accept": "text/event-stream"}
+        with request_to(port, "GET", path, accept).getresponse() as answer:
             assert event_of(answer)["data"].startswith(name + "/messages?")
-        assert (
-            exchange(httpd.server_port, "POST", "/mcp/" + name, {"Host": "x.org"}, b"")[
-                0
-            ]
-            == 403
-        )
-    assert exchange(httpd.server_port, "GET", "/mcp/fewer", {})[0] == 404
+        assert exchange(port, "POST", path, {"Host": "x.org"}, b"")[0] == 403
+    assert exchange(port, "GET", "/mcp/fewer", {})[0] == 404
     httpd.close()
     httpd.serve_forever()
+
+
+RENAMING = {"servers": ["a"], "rename": {"a": {"b": "c d"}}}
 
 
 @parametrize(
@@ -299,18 +278,11 @@ def test_gateway_serves_each_profile_at_its_path(version):
     [
         ("{", "line 1"),
         ([], "object"),
-        ({}, "no usable servers"),
-        ({"servers": {}}, "no usable servers"),
+        *((one, "no usable servers") for one in ({}, {"servers": {}})),
         ({"servers": {"a": {}}}, "no usable servers"),
         ({"servers": {"a": X}, "profiles": {"p": {"servers": ["b"]}}}, "among a"),
         ({"servers": {"a": X}, "profiles": {"/": {"servers": ["a"]}}}, "profiles"),
-        (
-            {
-                "servers": {"a": X},
-                "profiles": {"p": {"servers": ["a"], "rename": {"a": {"b": "c d"}}}},
-            },
-            "c d",
-        ),
+        ({"servers": {"a": X}, "profiles": {"p": RENAMING}}, "c d"),
         ({"servers": {"a": X}, "clients": {"keys": {"${NONE_SUCH}": "a"}}}, "NONE_"),
         ({"servers": {"a": X}, "clients": {}}, "keys"),
     ],
@@ -375,18 +347,9 @@ def test_a_url_that_is_refused_is_shown_without_secrets(tmp_path):
 
 @needs_posix
 def test_gateway_runs_on_stdio_and_over_http(tmp_path):
-    config = configure(
-        tmp_path,
-        {
-            "mcpServers": {
-                "pid": {
-                    "command": sys.executable,
-                    "args": [str(tmp_path / "pid.py")],
-                    "type": "stdio",
-                }
-            }
-        },
-    )
+    script = str(tmp_path / "pid.py")
+    pid = {"command": sys.executable, "args": [script], "type": "stdio"}
+    config = configure(tmp_path, {"mcpServers": {"pid": pid}})
     with listening(*GATEWAY[1:], config) as (process, url):
         for target in [*GATEWAY, config], url:
             with client.connect(target, env=COVERAGE) as front:
@@ -399,28 +362,56 @@ def test_gateway_runs_on_stdio_and_over_http(tmp_path):
 # ---- one application that is not always running, and upstreams that misbehave
 
 
-@contextlib.contextmanager
-def fronting(*upstreams):
-    """Start upstreams; connect a client to a profile with all of them."""
+def started(*upstreams):
+    """Start upstreams; return a profile with all of them."""
     profile = gw.Profile("all", [(upstream, ["*"]) for upstream in upstreams])
     for upstream in upstreams:
         upstream.keeper.start()
+    return profile
+
+
+@contextlib.contextmanager
+def fronting(*upstreams, **options):
+    """Start upstreams; connect a client to a profile with all of them."""
+    profile = started(*upstreams)
     try:
-        with client.connect(profile) as front:
+        with client.connect(profile, **options) as front:
             yield front
     finally:
         gw.close_all(upstreams)
+
+
+@contextlib.contextmanager
+def behind(server, name="up", **options):
+    """Serve a server; yield an upstream for it, which has not been started."""
+    with http_serving(server) as serving:
+        yield gw.Upstream(name, {"url": serving.url, **options})
+
+
+@contextlib.contextmanager
+def in_front_of(server, name="up", revision=None, **options):
+    """Serve a server behind a gateway; yield a client of that, and the upstream."""
+    given = {"revision": revision} if revision else {}
+    with behind(server, name, **given) as upstream:
+        with fronting(upstream, **options) as front:
+            yield front, upstream
 
 
 def names_of(front) -> list[str]:
     return [tool["name"] for tool in front.list_tools()]
 
 
+def working(name: str, kind=mcp.Server):
+    """Make a server with a tool `work`."""
+    server = kind(name)
+    server.tool(lambda: "done", name="work")
+    return server
+
+
 @contextlib.contextmanager
 def application(port: int = 0):
     """Serve a tool on a port, as an application does; yield the port."""
-    server = mcp.Server("application")
-    server.tool(lambda: "done", name="work")
+    server = working("application")
     server.resource("app://state")(lambda: "running")
     httpd = mcp.http_server(mcp.Endpoint(server), port=port)
     serving = begin(httpd.serve_forever)
@@ -451,7 +442,7 @@ def test_gateway_notices_at_once_that_an_application_comes_and_goes(
                 with application(port):
                     assert heard.get(timeout=PATIENCE) == "tools"
                     assert names_of(front) == ["work"]
-                    assert front.call_tool("work")["content"][0]["text"] == "done"
+                    assert said(front, "work") == "done"
                     found = front.read_resource("app://state")
                     assert found[0]["text"] == "running"
                 assert heard.get(timeout=PATIENCE) == "tools"
@@ -490,8 +481,7 @@ def test_gateway_needs_no_ping(monkeypatch):
             if message.get("method") != "ping":
                 super().handle(message, *others, **options)
 
-    server = Silent("silent")
-    server.tool(lambda: None, name="work")
+    server = working("silent", Silent)
     monkeypatch.setattr(
         gw.Upstream, "transport", lambda *_: client.MemoryTransport(server)
     )
@@ -506,12 +496,8 @@ def test_gateway_cuts_lists_that_are_too_long(monkeypatch, capsys):
     for number in range(20):
         server.tool(lambda: None, name=f"tool{number}", description="x" * 900)
     server.prompt(lambda: "Hello", name="greet")
-    with http_serving(server) as serving, application() as port:
-        upstreams = [
-            gw.Upstream("long", {"url": serving.url}),
-            gw.Upstream("app", {"url": f"http://127.0.0.1:{port}/mcp"}),
-        ]
-        with fronting(*upstreams) as front:
+    with behind(server, "long") as first, behind(working("app"), "app") as second:
+        with fronting(first, second) as front:
             assert names_of(front)[::9] == ["long__tool0", "app__work"]
             assert [one["name"] for one in front.list_prompts()] == ["long__greet"]
     assert "cannot list all tools: they have more than 10000" in capsys.readouterr()[1]
@@ -524,11 +510,9 @@ def test_gateway_leaves_out_a_malformed_tool(version, capsys):
         server.tool(lambda: "done", name=name)
     server.tools["second"].definition["name"] = ["\x1b[2J"]
     server.tools["third"].definition.pop("inputSchema")
-    with http_serving(server) as serving:
-        options = {"url": serving.url, "revision": version}
-        with fronting(gw.Upstream("bad", options)) as front:
-            assert names_of(front) == ["bad__first", "bad__last"]
-            assert front.call_tool("bad__last")["content"][0]["text"] == "done"
+    with in_front_of(server, "bad", version) as (front, _):
+        assert names_of(front) == ["bad__first", "bad__last"]
+        assert said(front, "bad__last") == "done"
     printed = capsys.readouterr()[1]
     assert printed.count("bad: left out of tools") == 1 and "\x1b" not in printed
 
@@ -559,21 +543,17 @@ def busy_server(listed):
                 listed(message)
                 self.changed("tools")
 
-    server = Busy("busy")
-    server.tool(lambda: "done", name="work")
-    return server
+    return working("busy", Busy)
 
 
 def test_gateway_collects_changes(monkeypatch):
     """An upstream that announces one with every list does not keep it busy."""
     monkeypatch.setattr(gw, "CHANGE_SECONDS", PATIENCE)
     listed = []
-    with http_serving(busy_server(listed.append)) as serving:
-        upstream = gw.Upstream("busy", {"url": serving.url})
-        with fronting(upstream) as front:
-            assert names_of(front) == ["busy__work"]
-            assert upstream.woken.wait(PATIENCE)
-            time.sleep(0.02)
+    with in_front_of(busy_server(listed.append)) as (front, upstream):
+        assert names_of(front) == ["up__work"]
+        assert upstream.woken.wait(PATIENCE)
+        time.sleep(0.02)
     assert len(listed) == 1
 
 
@@ -582,14 +562,12 @@ def test_an_upstream_that_never_rests_is_listed_seldom(monkeypatch):
     monkeypatch.setattr(gw, "BUSY_SECONDS", 1000.0)
     monkeypatch.setattr(gw, "MAX_LISTINGS", 3)
     listed = queue.SimpleQueue()
-
-    with http_serving(busy_server(listed.put)) as serving:
-        with fronting(gw.Upstream("busy", {"url": serving.url})) as front:
-            for _ in range(4):
-                assert listed.get(timeout=PATIENCE)
-            with pytest.raises(queue.Empty):
-                listed.get(timeout=0.2)
-            assert front.call_tool("busy__work")["content"][0]["text"] == "done"
+    with in_front_of(busy_server(listed.put)) as (front, _):
+        for _ in range(4):
+            assert listed.get(timeout=PATIENCE)
+        with pytest.raises(queue.Empty):
+            listed.get(timeout=0.2)
+        assert said(front, "up__work") == "done"
 
 
 @needs_posix
@@ -702,12 +680,16 @@ class Probed(Site):
 
 @contextlib.contextmanager
 def raw_upstream(lists, **options):
-    """Serve what it says as text: results by method, or a function of the params."""
+    """Serve what it says as text: results by method, each as a text, or a function of
+    headers and message, whose bytes are the whole answer."""
 
     def answer(verb: str, headers: dict, message: dict):
         found = lists.get(message.get("method"))
         if callable(found):
-            found = found(message.get("params", {}))
+            found = found(headers, message)
+        if isinstance(found, bytes):
+            yield found
+            return
         if message.get("method") == "server/discover":
             body = '"error": {"code": -32601, "message": "no"}'
         elif message.get("method") == "initialize":
@@ -726,6 +708,12 @@ def raw_upstream(lists, **options):
 
     with contextlib.closing(Probed(answer)) as site:
         yield gw.Upstream("raw", {"url": site.url, **options}), site
+
+
+def raw_tool(result='{"content": []}', **options):
+    """Serve a tool `good`, whose calls have this result."""
+    lists = {"tools/list": list_of("tools", GOOD["tools"]), "tools/call": result}
+    return raw_upstream(lists, **options)
 
 
 def list_of(kind: str, *entries: str, cursor: str = "") -> str:
@@ -776,10 +764,9 @@ def test_a_list_in_which_nothing_is_wrong_passes_whole():
     ],
 )
 def test_a_result_that_clients_cannot_read_costs_that_call_only(result, shown):
-    lists = {"tools/list": list_of("tools", GOOD["tools"]), "tools/call": result}
-    with raw_upstream(lists) as (upstream, _), fronting(upstream) as front:
+    with raw_tool(result) as (upstream, _), fronting(upstream) as front:
         try:
-            found = front.call_tool("raw__good")["content"][0]["text"]
+            found = said(front, "raw__good")
         except mcp.RpcError as problem:
             found = str(problem)
         assert shown in found
@@ -803,32 +790,22 @@ def test_a_result_that_clients_cannot_read_costs_that_call_only(result, shown):
     ],
 )
 def test_what_an_upstream_says_during_a_call_does_not_end_it(name, params, heard):
-    def answer(verb: str, headers: dict, message: dict):
-        if message.get("method") != "tools/call":
-            yield from whole(verb, headers, message)
-            return
+    def answer(headers: dict, message: dict) -> bytes:
         token = message["params"]["_meta"].get("progressToken")
         extra = f'"progressToken": {token}, ' if name == "progress" else ""
         said = params.replace("{", "{" + extra, 1)
         notice = f'"method": "notifications/{name}", "params": {said}'
         result = f'"id": {message["id"]}, "result": {{"content": []}}'
-        yield http_answer(200, {"Content-Type": "text/event-stream"}, None)
-        for one in (notice, result):
-            yield f'data: {{"jsonrpc": "2.0", {one}}}\n\n'.encode()
+        events = [f'data: {{"jsonrpc": "2.0", {one}}}\n\n' for one in (notice, result)]
+        return http_answer(200, {"Content-Type": "text/event-stream"}, "".join(events))
 
-    with raw_upstream({"tools/list": list_of("tools", GOOD["tools"])}) as (up, site):
-        whole = site.answer
-        site.answer = answer
-        found = []
-        profile = gw.Profile("all", [(up, ["*"])])
-        up.keeper.start()
-        log = lambda params: found.append(params["data"])  # noqa: E731
-        with client.connect(profile, on_log=log, revision=NEWEST_LEGACY) as front:
-            result = front.call_tool(
-                "raw__good", on_progress=lambda *said: found.append(said)
-            )
-            assert result["content"] == [] and found == heard
-        up.close()
+    found = []
+    options = {"on_log": lambda params: found.append(params["data"])}
+    options["revision"] = NEWEST_LEGACY
+    with raw_tool(answer) as (up, _), fronting(up, **options) as front:
+        hear = lambda *said: found.append(said)  # noqa: E731
+        result = front.call_tool("raw__good", on_progress=hear)
+        assert result["content"] == [] and found == heard
 
 
 @parametrize(
@@ -837,18 +814,13 @@ def test_what_an_upstream_says_during_a_call_does_not_end_it(name, params, heard
     ids=["cut", "infinite", "deep"],
 )
 def test_an_error_that_clients_cannot_read_costs_that_call_only(data, shown):
-    def answer(verb: str, headers: dict, message: dict):
-        if message.get("method") != "tools/call":
-            yield from whole(verb, headers, message)
-            return
+    def answer(headers: dict, message: dict) -> bytes:
         error = f'{{"code": 7, "message": "cut \\ud83d", "data": {data}}}'
         text = f'{{"jsonrpc": "2.0", "id": {message["id"]}, "error": {error}}}'
-        yield http_answer(200, {"Content-Type": "application/json"}, text)
+        return http_answer(200, {"Content-Type": "application/json"}, text)
 
-    with raw_upstream({"tools/list": list_of("tools", GOOD["tools"])}) as (up, site):
-        whole = site.answer
-        site.answer = answer
-        with fronting(up) as front, pytest.raises(mcp.RpcError) as caught:
+    with raw_tool(answer) as (up, _), fronting(up) as front:
+        with pytest.raises(mcp.RpcError) as caught:
             front.call_tool("raw__good")
     assert caught.value.code == 7 and str(caught.value) == "cut ?"
     found = caught.value.data["originalError"]["data"]
@@ -859,16 +831,14 @@ def test_a_change_of_what_is_no_uri_is_passed_over(monkeypatch):
     monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.0)
     server = mcp.Server("odd")
     server.resource("x://a")(lambda: "a")
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("up", {"url": serving.url})
-        heard = queue.SimpleQueue()
-        with fronting(upstream) as front, front.listen(["up+x://a"], heard.put):
-            for uri in ("x://a/" + "a" * mcp.MAX_URI_LENGTH, "x://a"):
-                for listener in list(server.listeners):
-                    listener.tell(
-                        "notifications/resources/updated", {"uri": uri}, *listener.uris
-                    )
-            assert heard.get(timeout=PATIENCE) == "up+x://a"
+    heard = queue.SimpleQueue()
+    with in_front_of(server) as (front, _), front.listen(["up+x://a"], heard.put):
+        for uri in ("x://a/" + "a" * mcp.MAX_URI_LENGTH, "x://a"):
+            for listener in list(server.listeners):
+                listener.tell(
+                    "notifications/resources/updated", {"uri": uri}, *listener.uris
+                )
+        assert heard.get(timeout=PATIENCE) == "up+x://a"
 
 
 @parametrize("cursor, most", [(str, 20), (lambda number: "same", 2)])
@@ -876,8 +846,8 @@ def test_a_list_that_never_ends_is_cut(monkeypatch, capsys, cursor, most):
     monkeypatch.setattr(gw, "MAX_PAGES", 20)
     pages = []
 
-    def page(params: dict) -> str:
-        pages.append(params)
+    def page(headers: dict, message: dict) -> str:
+        pages.append(message)
         number = len(pages)
         tool = GOOD["tools"].replace("good", f"good{number}")
         return list_of("tools", tool, cursor=cursor(number))
@@ -893,7 +863,7 @@ def test_a_message_that_is_too_large_costs_one_answer(capsys):
     lists = {
         "tools/list": list_of("tools", GOOD["tools"]),
         "prompts/list": list_of("prompts", *[GOOD["prompts"]] * 999),
-        "tools/call": lambda params: '{"content": [%s]}' % ("0," * 9999 + "0"),
+        "tools/call": '{"content": [%s]}' % ("0," * 9999 + "0"),
     }
     with raw_upstream(lists, maxBytes=10_000) as (upstream, _):
         with fronting(upstream) as front:
@@ -906,11 +876,8 @@ def test_a_message_that_is_too_large_costs_one_answer(capsys):
 
 def test_a_message_of_too_many_parts_costs_one_answer(monkeypatch):
     monkeypatch.setattr(gw, "MAX_PARTS", 500)
-    lists = {
-        "tools/list": list_of("tools", GOOD["tools"]),
-        "tools/call": lambda params: '{"content": [%s]}' % ("[]," * 500 + "[]"),
-    }
-    with raw_upstream(lists) as (upstream, _), fronting(upstream) as front:
+    result = '{"content": [%s]}' % ("[]," * 500 + "[]")
+    with raw_tool(result) as (upstream, _), fronting(upstream) as front:
         with pytest.raises(mcp.RpcError, match="more than 500 arrays"):
             front.call_tool("raw__good")
         assert names_of(front) == ["raw__good"]
@@ -960,30 +927,8 @@ def test_a_flood_of_lines_is_left_out_and_counted(monkeypatch, capsys):
     assert "later" in printed
 
 
-def test_a_flood_of_log_messages_is_left_out():
-    server = mcp.Server("loud")
-
-    @server.tool
-    def shout(ctx: mcp.Context) -> str:
-        for number in range(500):
-            ctx.log("error", number)
-        return "done"
-
-    heard = []
-    with http_serving(server) as serving:
-        with fronting(gw.Upstream("up", {"url": serving.url})):
-            pass
-        upstream = gw.Upstream("up", {"url": serving.url})
-        profile = gw.Profile("all", [(upstream, ["*"])])
-        upstream.keeper.start()
-        with client.connect(profile, on_log=heard.append) as front:
-            assert front.call_tool("up__shout")["content"][0]["text"] == "done"
-        upstream.close()
-    assert 2 * gw.MAX_LINES <= len(heard) < 400
-
-
-def test_one_users_flood_of_log_messages_leaves_those_of_others(monkeypatch):
-    monkeypatch.setattr(gw, "MAX_LINES", 1)
+def shouting():
+    """Make a server with a tool that logs as often as it is told."""
     server = mcp.Server("loud")
 
     @server.tool
@@ -992,29 +937,36 @@ def test_one_users_flood_of_log_messages_leaves_those_of_others(monkeypatch):
             ctx.log("error", "said")
         return "done"
 
-    with http_serving(server) as serving:
-        with crowd(gw.Upstream("up", {"url": serving.url})) as person:
-            ann, bob = person("ann"), person("bob")
-            ann.client.call_tool("up__shout", {"times": 100})
-            bob.client.call_tool("up__shout", {"times": 1})
-            wait_until(lambda: bob.logs == ["said"])
-            assert 2 <= len(ann.logs) < 90
+    return server
+
+
+def test_a_flood_of_log_messages_is_left_out():
+    heard = []
+    with in_front_of(shouting(), on_log=heard.append) as (front, _):
+        assert said(front, "up__shout", arguments={"times": 500}) == "done"
+    assert 2 * gw.MAX_LINES <= len(heard) < 400
+
+
+def test_one_users_flood_of_log_messages_leaves_those_of_others(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_LINES", 1)
+    with behind(shouting()) as upstream, crowd(upstream) as person:
+        ann, bob = person("ann"), person("bob")
+        ann.client.call_tool("up__shout", {"times": 100})
+        bob.client.call_tool("up__shout", {"times": 1})
+        wait_until(lambda: bob.logs == ["said"])
+        assert 2 <= len(ann.logs) < 90
 
 
 def test_many_changes_of_a_resource_are_told_once(monkeypatch):
     monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.02)
     told, server = [], mcp.Server("restless")
     server.resource("x://a")(lambda: "a")
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("up", {"url": serving.url})
-        with fronting(upstream) as front:
-            heard = queue.SimpleQueue()
-            with front.listen(
-                ["up+x://a"], lambda one: [told.append(one), heard.put(one)]
-            ):
-                for _ in range(300):
-                    server.changed("x://a")
-                assert heard.get(timeout=PATIENCE) == "up+x://a"
+    heard = queue.SimpleQueue()
+    hear = lambda one: [told.append(one), heard.put(one)]  # noqa: E731
+    with in_front_of(server) as (front, _), front.listen(["up+x://a"], hear):
+        for _ in range(300):
+            server.changed("x://a")
+        assert heard.get(timeout=PATIENCE) == "up+x://a"
     assert len(told) < 100
 
 
@@ -1025,23 +977,10 @@ def test_many_changes_of_a_resource_are_told_once(monkeypatch):
 def test_a_slow_start_is_a_start(tmp_path, monkeypatch):
     monkeypatch.setattr(gw, "WAIT_SECONDS", 0.02)
     monkeypatch.setattr(gw, "LIST_SECONDS", 0.05)  # of requests, not of the start
-    config = configure(
-        tmp_path,
-        {
-            "servers": {
-                "slow": {
-                    "command": [
-                        "sh",
-                        "-c",
-                        "read x < gate; exec %s pid.py" % sys.executable,
-                    ],
-                    "cwd": str(tmp_path),
-                }
-            }
-        },
-    )
+    command = ["sh", "-c", f"read x < gate; exec {sys.executable} pid.py"]
+    slow = {"command": command, "cwd": str(tmp_path)}
+    setup = gw.read_config(configure(tmp_path, {"servers": {"slow": slow}}))
     os.mkfifo(tmp_path / "gate")
-    setup = gw.read_config(config)
     assert setup.upstreams["slow"].options["startup"] == gw.START_SECONDS > 60
     heard = queue.SimpleQueue()
     setup.upstreams["slow"].keeper.start()
@@ -1071,7 +1010,7 @@ def test_a_server_gets_what_hosts_give(tmp_path, monkeypatch):
     own = {"PYTHONPATH": str(MCP_REF.parent), "no_proxy": "mine"}
     options = {"command": [sys.executable, "-c", code], "env": own}
     with fronting(gw.Upstream("it", options)) as front:
-        found = json.loads(front.call_tool("it__env")["content"][0]["text"])
+        found = json.loads(said(front, "it__env"))
     assert found["HTTPS_PROXY"] == "http://proxy.test:1" and "MY_TOKEN" not in found
     assert found["NO_PROXY" if os.name == "nt" else "no_proxy"] == "mine"
 
@@ -1164,7 +1103,7 @@ def test_a_profile_renames_tools(tmp_path):
         setup.upstreams["calc"].keeper.start()
         with client.connect(setup.profiles["all"]) as front:
             assert names_of(front) == ["plus", "calc__sub"]
-            assert front.call_tool("plus")["content"][0]["text"] == "add"
+            assert said(front, "plus") == "add"
             for name in ("calc__add", "calc__mul"):
                 with pytest.raises(mcp.RpcError, match="Unknown"):
                     front.call_tool(name)
@@ -1188,54 +1127,41 @@ def test_pages_links_and_completions_survive_prefixes(version):
     server.completion("greet", "name")(lambda text: ["Ada", "Alan"])
     server.completion("item://{name}", "name")(lambda text: ["pen"])
     ours = "ui://shop+shop/cart.html"
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("shop", {"url": serving.url, "revision": version})
-        with fronting(upstream) as front:
-            (tool,) = front.list_tools()
-            if upstream.client.version > "2025-03-26":
-                assert tool["_meta"] == {
-                    "ui": {"resourceUri": ours, "visibility": ["model"]},
-                    "ui/resourceUri": ours,
-                    "openai/outputTemplate": ours,
-                }
-                link = front.call_tool("shop__cart")["content"][0]
-                assert link["uri"] == ours
-            assert ours in [one["uri"] for one in front.list_resources()]
-            assert front.read_resource(ours)[0] == {
-                **front.read_resource(ours)[0],
-                "uri": ours,
-                "text": "<html>",
+    with in_front_of(server, "shop", version) as (front, upstream):
+        (tool,) = front.list_tools()
+        if upstream.client.version > "2025-03-26":
+            assert tool["_meta"] == {
+                "ui": {"resourceUri": ours, "visibility": ["model"]},
+                "ui/resourceUri": ours,
+                "openai/outputTemplate": ours,
             }
-            assert front.complete("shop__greet", "name", "A") == ["Ada", "Alan"]
-            assert front.complete("shop+item://{name}", "name", "") == ["pen"]
-            heard = queue.SimpleQueue()
-            with front.listen([ours], heard.put):
-                server.changed(PAGE)
-                assert heard.get(timeout=PATIENCE) == ours
+            link = front.call_tool("shop__cart")["content"][0]
+            assert link["uri"] == ours
+        assert ours in [one["uri"] for one in front.list_resources()]
+        (page,) = front.read_resource(ours)
+        assert (page["uri"], page["text"]) == (ours, "<html>")
+        assert front.complete("shop__greet", "name", "A") == ["Ada", "Alan"]
+        assert front.complete("shop+item://{name}", "name", "") == ["pen"]
+        heard = queue.SimpleQueue()
+        with front.listen([ours], heard.put):
+            server.changed(PAGE)
+            assert heard.get(timeout=PATIENCE) == ours
 
 
 def test_a_server_without_completions_has_none():
-    with application() as port:
-        url = f"http://127.0.0.1:{port}/mcp"
-        with fronting(gw.Upstream("app", {"url": url})) as front:
-            assert front.complete("app+app://{x}", "x", "a") == []
+    with in_front_of(working("app"), "app") as (front, _):
+        assert front.complete("app+app://{x}", "x", "a") == []
 
 
 def test_instructions_are_joined_and_bounded():
     one = mcp.Server("one", instructions="Use it well.")
     two = mcp.Server("two", instructions="long " * 9999)
-    with http_serving(one) as first, http_serving(two) as second:
-        upstreams = [
-            gw.Upstream("First", {"url": first.url}),
-            gw.Upstream("Second", {"url": second.url}),
-        ]
-        with fronting(*upstreams) as front:
-            said = front.instructions
-        assert said.startswith(
-            "# First (tools: first__...)\n\nUse it well.\n\n# Second"
-        )
-        assert len(said) < 2 * gw.MAX_INSTRUCTIONS
-        with fronting(gw.Upstream("it", {"url": first.url}, "")) as front:
+    with behind(one, "First") as first, behind(two, "Second") as second:
+        with fronting(first, second) as front:
+            shown = front.instructions
+        start = "# First (tools: first__...)\n\nUse it well.\n\n# Second"
+        assert shown.startswith(start) and len(shown) < 2 * gw.MAX_INSTRUCTIONS
+        with fronting(gw.Upstream("it", first.options, "")) as front:
             assert front.instructions == "Use it well."
 
 
@@ -1265,28 +1191,24 @@ def test_a_page_of_a_legacy_upstream_reaches_the_user(monkeypatch):
         if message["method"] == "notifications/elicitation/complete":
             heard.put(message["params"]["elicitationId"])
 
-    version = "2025-11-25"
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("evil", {"url": serving.url, "revision": version})
-        profile = gw.Profile("all", [(upstream, ["*"])])
-        upstream.keeper.start()
-        options = {"visit": visit, "on_notification": hear, "revision": version}
-        with client.connect(profile, **options) as front:
-            assert front.call_tool("evil__enter")["content"][0]["text"] == "accept"
+    options = {"visit": visit, "on_notification": hear, "revision": "2025-11-25"}
+    with behind(server, "evil", revision="2025-11-25") as upstream:
+        with fronting(upstream, **options) as front:
+            assert said(front, "evil__enter") == "accept"
             assert visited == [(url, 'The server "evil" asks: Log in')]
             assert heard.get(timeout=PATIENCE) == "e1"
             with pytest.raises(mcp.RpcError, match="visit it"):
                 front.call_tool("evil__refuse")
             server.notify("notifications/elicitation/complete", {"elicitationId": "e1"})
             assert heard.get(timeout=PATIENCE) == "e1"
-        upstream.close()
 
 
-def modern_request(method: str, **params):
-    """Return a request of a client that fills in forms."""
-    request = modern(method, **params)
-    request["params"]["_meta"][mcp.META_CAPABILITIES] = {"elicitation": {}}
-    return request
+def call_as(who: str, profile, name: str, arguments: dict | None = None, **more):
+    """Call a tool as a user who fills in forms; return the result or the error."""
+    sent: list = []
+    request = modern("tools/call", name=name, arguments=arguments or {}, **more)
+    profile.handle(request, sent.append, principal=who)
+    return sent[-1].get("result") or sent[-1]["error"]
 
 
 def asking_server(told=None):
@@ -1333,10 +1255,8 @@ def test_a_legacy_upstream_asks_a_modern_client(tmp_path):
         asked.append(params["message"])
         return {"n": next(numbers)}
 
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("old", {"url": serving.url, "revision": "2025-11-25"})
-        profile = gw.Profile("all", [(upstream, ["*"])])
-        upstream.keeper.start()
+    with behind(server, "old", revision="2025-11-25") as upstream:
+        profile = started(upstream)
         options = {
             "elicit": elicit,
             "visit": lambda params: True,
@@ -1351,9 +1271,8 @@ def test_a_legacy_upstream_asks_a_modern_client(tmp_path):
             assert result["content"][0]["text"] == "7 8"
             assert asked == [f'The server "old" asks: {one}?' for one in ("One", "Two")]
             assert told == [1, 2, "nearly"]
-            assert front.call_tool("old__page")["content"][0]["text"] == "accept"
-            said = front.call_tool("old__all")["content"][0]["text"]
-            assert said == f"Hello {tmp_path.as_uri()}"
+            assert said(front, "old__page") == "accept"
+            assert said(front, "old__all") == f"Hello {tmp_path.as_uri()}"
         with client.connect(profile, revision=NEWEST, roots=tmp_path) as front:
             assert front.call_tool("old__page")["isError"]
             assert front.call_tool("old__twice")["isError"]
@@ -1376,14 +1295,10 @@ def test_a_field_that_is_left_out_is_left_out(front_version, version):
         found = ctx.ask({"a": {"method": "elicitation/create", "params": params}})
         return found["a"]["content"]["a"]
 
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("up", {"url": serving.url, "revision": version})
-        profile = gw.Profile("all", [(upstream, ["*"])])
-        upstream.keeper.start()
-        options = {"elicit": lambda params: {"a": "x"}, "revision": front_version}
-        with client.connect(profile, **options) as front:
-            assert front.call_tool("up__fill")["content"][0]["text"] == "x"
-        upstream.close()
+    options = {"elicit": lambda params: {"a": "x"}, "revision": front_version}
+    with behind(server, revision=version) as upstream:
+        with fronting(upstream, **options) as front:
+            assert said(front, "up__fill") == "x"
 
 
 @parametrize(
@@ -1397,16 +1312,11 @@ def test_a_field_that_is_left_out_is_left_out(front_version, version):
 )
 def test_an_answer_reaches_only_the_call_that_asked(version, flaw):
     server, gate = asking_server()
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("old", {"url": serving.url, "revision": version})
-        profile = gw.Profile("all", [(upstream, ["*"])])
-        upstream.keeper.start()
+    with behind(server, "old", revision=version) as upstream:
+        profile = started(upstream)
 
         def call(name="old__twice", who="ann", **more):
-            out = []
-            request = modern_request("tools/call", name=name, arguments={}, **more)
-            profile.handle(request, out.append, principal=who)
-            return out[-1].get("result") or out[-1]["error"]
+            return call_as(who, profile, name, **more)
 
         first = call()
         (key,) = first["inputRequests"]
@@ -1434,53 +1344,34 @@ def test_an_answer_reaches_only_the_call_that_asked(version, flaw):
 def test_another_worker_takes_an_answer_if_the_key_is_the_same(key, word, monkeypatch):
     monkeypatch.setenv("MCP_STATE_KEY", key)
     server, gate = asking_server()
-    with http_serving(server) as serving:
-        upstreams = [gw.Upstream("up", {"url": serving.url}) for _ in "12"]
-        workers = [gw.Profile("all", [(upstream, ["*"])]) for upstream in upstreams]
-        for upstream in upstreams:
-            upstream.keeper.start()
-
-        def call(worker, **more):
-            out = []
-            named = {"name": "up__twice", "arguments": {}, **more}
-            request = modern_request("tools/call", **named)
-            worker.handle(request, out.append, principal="ann")
-            return out[-1].get("result") or out[-1]["error"]
-
-        first = call(workers[0])
-        answers = dict.fromkeys(
-            first["inputRequests"], {"action": "accept", "content": {"n": 1}}
-        )
-        state = first["requestState"]
-        given = {"requestState": state, "inputResponses": answers}
-        assert word in json.dumps(call(workers[1], **given))
+    with behind(server) as one:
+        upstreams = one, gw.Upstream("up", one.options)
+        workers = [started(upstream) for upstream in upstreams]
+        first = call_as("ann", workers[0], "up__twice")
+        answer = {"action": "accept", "content": {"n": 1}}
+        given = {"inputResponses": dict.fromkeys(first["inputRequests"], answer)}
+        given["requestState"] = first["requestState"]
+        assert word in json.dumps(call_as("ann", workers[1], "up__twice", **given))
         gw.close_all(upstreams)
 
 
 def test_a_cancelled_call_that_has_asked_is_cancelled():
     server, gate = asking_server()
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("old", {"url": serving.url, "revision": NEWEST_LEGACY})
-        answered = threading.Event()
-        calls = []
+    answered, calls = threading.Event(), []
 
-        def elicit(params):
-            answered.set()
-            return {"n": 1}
+    def elicit(params):
+        answered.set()
+        return {"n": 1}
 
-        with fronting(upstream):
-            with client.connect(
-                upstream.profiles[0], revision=NEWEST, elicit=elicit
-            ) as front:
-                call = begin(front.call_tool, "old__wait", started=calls.append)
-                assert answered.wait(PATIENCE)
-                while len(calls) < 2:  # the second brings the answer
-                    answered.wait(0.01)
-                    time.sleep(0.01)
-                calls[-1].cancel()
-                with pytest.raises(client.RequestCancelled):
-                    call.result(PATIENCE)
-                assert gate.wait(PATIENCE)
+    with behind(server, "old", revision=NEWEST_LEGACY) as upstream:
+        with fronting(upstream, revision=NEWEST, elicit=elicit) as front:
+            call = begin(front.call_tool, "old__wait", started=calls.append)
+            assert answered.wait(PATIENCE)
+            wait_until(lambda: len(calls) >= 2)  # the second brings the answer
+            calls[-1].cancel()
+            with pytest.raises(client.RequestCancelled):
+                call.result(PATIENCE)
+            assert gate.wait(PATIENCE)
 
 
 @contextlib.contextmanager
@@ -1501,9 +1392,8 @@ def over_http(profile, **options):
 def test_clients_share_an_upstream_only_if_they_may(
     tmp_path, monkeypatch, version, session
 ):
-    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
     config = {
-        "servers": {"pid": {**entry, "session": session}},
+        "servers": {"pid": {**pid_entry(tmp_path), "session": session}},
         "clients": {"keys": {"key-of-ann": "ann", "key-of-bob": "bob"}},
     }
     setup = gw.read_config(configure(tmp_path, config))
@@ -1516,7 +1406,7 @@ def test_clients_share_an_upstream_only_if_they_may(
         for name in ("ann", "bob", "ann"):
             headers = {"Authorization": f"Bearer key-of-{name}"}
             with client.connect(url, headers=headers, revision=version) as front:
-                pids = {front.call_tool("pid__pid")["content"][0]["text"] for _ in "12"}
+                pids = {said(front, "pid__pid") for _ in "12"}
                 assert len(pids) == 1
                 found.setdefault(name, []).extend(pids)
         if session == "shared":
@@ -1527,53 +1417,43 @@ def test_clients_share_an_upstream_only_if_they_may(
             assert len({*found["ann"]}) == 1 and found["ann"][0] not in found["bob"]
             assert len(upstream.own) == 2
     if session == "client" and version == NEWEST_LEGACY:
-        end = time.monotonic() + PATIENCE
-        while upstream.own and time.monotonic() < end:
-            upstream.closed.wait(0.02)
-        assert not upstream.own  # they ended with the sessions
+        wait_until(lambda: not upstream.own)  # they end with the sessions
     upstream.close()
 
 
 @needs_posix
 def test_connections_of_single_clients_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(gw, "MAX_OWN", 2)
-    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
-    config = configure(tmp_path, {"servers": {"pid": {**entry, "session": "client"}}})
-    setup = gw.read_config(config)
-    upstream = setup.upstreams["pid"]
-    upstream.keeper.start()
+    configure(tmp_path, {})
+    upstream = pid_upstream(tmp_path, session="client")
+    profile = started(upstream)
     with contextlib.ExitStack() as stack:
         for _ in range(4):
-            connected = client.connect(setup.profiles["all"], revision=NEWEST_LEGACY)
+            connected = client.connect(profile, revision=NEWEST_LEGACY)
             stack.enter_context(connected).call_tool("pid__pid")
             assert len(upstream.own) <= 2
     upstream.close()
 
 
+def calls_of(site) -> list[dict]:
+    """Return the headers of the calls that a site has got."""
+    calls = [one for one in site.asked if one[2].get("method") == "tools/call"]
+    return [headers for _, headers, _ in calls]
+
+
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_only_named_headers_are_passed_on(version):
-    lists = {
-        "tools/list": list_of("tools", GOOD["tools"]),
-        "tools/call": '{"content": []}',
-    }
     secret = {"Authorization": "Bearer a", "Cookie": "b=c", "X-Other": "d"}
-    with raw_upstream(lists, forward=["X-Tenant"], headers={"X-Own": "e"}) as (
-        upstream,
-        site,
-    ):
-        profile = gw.Profile("all", [(upstream, ["*"])])
-        upstream.keeper.start()
+    options = {"forward": ["X-Tenant"], "headers": {"X-Own": "e"}}
+    with raw_tool(**options) as (upstream, site):
+        profile = started(upstream)
         with over_http(profile) as url:
             for tenant in ("one", "two"):
                 headers = {**secret, "X-Tenant": tenant}
                 with client.connect(url, headers=headers, revision=version) as front:
                     front.call_tool("raw__good")
         upstream.close()
-    calls = [
-        headers
-        for _, headers, message in site.asked
-        if message.get("method") == "tools/call"
-    ]
+    calls = calls_of(site)
     assert [one["x-tenant"] for one in calls] == ["one", "two"]
     for headers in calls:
         assert headers["x-own"] == "e"
@@ -1581,6 +1461,7 @@ def test_only_named_headers_are_passed_on(version):
 
 
 SECRET = "s3cret-Value"
+TELLS = "import os, sys; sys.exit('bad: ' + os.environ['K'])"
 FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % "it"
 
 
@@ -1595,7 +1476,15 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
         ({"command": [f"/none/such -k {SECRET}"], "env": {"K": "v"}}, "in args"),
         ({"command": [f"KEY={SECRET} /none/such"]}, "in args"),
         ({"command": [f"/none/such\t{SECRET}"]}, "in args"),
-        ({"command": [sys.executable, f"/none/such.py --key {SECRET}"]}, "exit status"),
+        (
+            {
+                "command": [
+                    sys.executable,
+                    f"{os.path.normpath('/none/such.py')} --key {SECRET}",
+                ]
+            },
+            "exit status",
+        ),
         ({"command": [sys.executable, "a\0b" + SECRET]}, "cannot start"),
         ({"command": ["a\0b" + SECRET]}, "cannot start"),
         ({"url": "http://127.0.0.1:9/m cp?key=" + SECRET}, "down"),
@@ -1609,17 +1498,7 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
         ({"url": "http://127.0.0.1:9/mcp", "headers": {"X": SECRET + "\n"}}, "down"),
         ({"url": "http://127.0.0.1:9/mcp?key=" + SECRET}, "nothing listens"),
         ({"url": f"http://ann:{SECRET}@127.0.0.1:9/mcp"}, "listens"),
-        (
-            {
-                "command": [
-                    sys.executable,
-                    "-c",
-                    "import os, sys; sys.exit('bad: ' + os.environ['K'])",
-                ],
-                "env": {"K": SECRET},
-            },
-            "bad: ***",
-        ),
+        ({"command": [sys.executable, "-c", TELLS], "env": {"K": SECRET}}, "bad: ***"),
     ],
 )
 def test_what_the_file_says_reaches_nobody(options, word, capsys):
@@ -1635,20 +1514,13 @@ def test_what_the_file_says_reaches_nobody(options, word, capsys):
 
 @parametrize("place", ["?key=" + SECRET, ""])
 def test_what_an_upstream_repeats_of_it_reaches_nobody(place, capsys):
-    def answer(verb: str, headers: dict, message: dict):
+    def answer(headers: dict, message: dict) -> bytes:
         said = f"refused {headers[':path']} {headers.get('x-key')}"
         body = {"jsonrpc": "2.0", "id": message.get("id")}
         body["error"] = {"code": -1, "message": said, "data": {"at": [said]}}
-        ok = {"Content-Type": "application/json"}
-        if message.get("method") == "tools/call":
-            yield http_answer(200, ok, json.dumps(body))
-        else:
-            yield from whole(verb, headers, message)
+        return http_answer(200, {"Content-Type": "application/json"}, json.dumps(body))
 
-    tools = {"tools/list": list_of("tools", GOOD["tools"])}
-    with raw_upstream(tools) as (_, site):
-        whole = site.answer
-        site.answer = answer
+    with raw_tool(answer) as (_, site):
         options = {"url": site.url + place, "headers": {"X-Key": "Bearer " + SECRET}}
         with fronting(gw.Upstream("it", options)) as front:
             with pytest.raises(mcp.RpcError, match="refused /mcp") as caught:
@@ -1733,9 +1605,7 @@ KEYS = mcp.bearer({"key-of-ann": "ann", "key-of-bob": "bob"})
 @contextlib.contextmanager
 def crowd(*upstreams, **options):
     """Serve upstreams; yield a function that makes a Person."""
-    profile = gw.Profile("all", [(upstream, ["*"]) for upstream in upstreams])
-    for upstream in upstreams:
-        upstream.keeper.start()
+    profile = started(*upstreams)
     with contextlib.ExitStack() as stack:
         stack.callback(gw.close_all, upstreams)
         url = stack.enter_context(over_http(profile, **{"authorize": KEYS, **options}))
@@ -1749,14 +1619,17 @@ def crowd(*upstreams, **options):
         yield person
 
 
+def late_upstream():
+    return gw.Upstream("up", {"command": [sys.executable, "-c", LATE]})
+
+
 @contextlib.contextmanager
-def given_up(tmp_path, version):
+def given_up(version):
     """Yield an upstream, the people before it, and ann, who gave up a call of it."""
-    (tmp_path / "late.py").write_text(LATE)
-    command = [sys.executable, str(tmp_path / "late.py")]
-    upstream = gw.Upstream("up", {"command": command})
+    upstream = late_upstream()
     with crowd(upstream) as person:
         ann = person("ann", version)
+        ann.client.list_tools()  # or it would do so while it calls
         with pytest.raises(TimeoutError):
             ann.call("up__late", timeout=0.05)
         wait_until(lambda: upstream.main.client.unanswered)
@@ -1766,8 +1639,8 @@ def given_up(tmp_path, version):
 @needs_posix
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
 @parametrize("other", ["the same session", "another session", "another user"])
-def test_a_late_question_goes_to_nobody_else(tmp_path, other, version):
-    with given_up(tmp_path, version) as (upstream, person, ann):
+def test_a_late_question_goes_to_nobody_else(other, version):
+    with given_up(version) as (upstream, person, ann):
         who = ann
         if other == "another session":
             who = person("ann", version)
@@ -1798,26 +1671,187 @@ def test_over_http_a_question_and_a_log_reach_their_client(version):
         ctx.log("error", who)
         return ctx.elicit(f"{who}?", pin=str)["content"]["pin"]
 
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("up", {"url": serving.url, "revision": version})
-        with crowd(upstream) as person:
-            people = {name: person(name) for name in ("ann", "bob")}
-            calls = {
-                name: begin(who.client.call_tool, "up__ask", {"who": name})
-                for name, who in people.items()
-            }
-            for name, who in people.items():
-                result = calls[name].result(PATIENCE)
-                assert result["content"][0]["text"] == name
-                assert {*who.logs} == {name}
-                assert who.asked == [f'The server "up" asks: {name}?']
+    with behind(server, revision=version) as upstream, crowd(upstream) as person:
+        people = {name: person(name) for name in ("ann", "bob")}
+        calls = {
+            name: begin(who.client.call_tool, "up__ask", {"who": name})
+            for name, who in people.items()
+        }
+        for name, who in people.items():
+            result = calls[name].result(PATIENCE)
+            assert result["content"][0]["text"] == name
+            assert {*who.logs} == {name}
+            assert who.asked == [f'The server "up" asks: {name}?']
+
+
+class Silent(client.Transport):
+    """[legacy] An upstream in this process, which answers no call."""
+
+    def __init__(self):
+        self.calls, self.answers = [], queue.SimpleQueue()
+        self.on_call = lambda: None
+
+    def start(self):
+        self.up = True
+
+    def stop(self):
+        self.up = False
+
+    def out(self, **message):
+        self.client.receive(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def send(self, message, request):
+        method, ident = message.get("method"), message.get("id")
+        if not request.response:
+            request.settle({})
+        if method == "tools/call":
+            self.calls.append(ident)
+            self.on_call()
+        elif method == "initialize":
+            declared = {"tools": {}, "logging": {}}
+            info = {"name": "silent", "version": "1"}
+            result = {"protocolVersion": NEWEST_LEGACY, "serverInfo": info}
+            self.out(id=ident, result={**result, "capabilities": declared})
+        elif method == "tools/list":
+            tool = {"name": "wait", "inputSchema": {"type": "object"}}
+            self.out(id=ident, result={"tools": [tool]})
+        elif method == "server/discover":
+            self.out(id=ident, error={"code": -32601, "message": "no"})
+        elif method is None:
+            self.answers.put(message)
+        elif ident is not None:
+            self.out(id=ident, result={})
+
+    def answer(self):
+        """Answer the calls."""
+        for ident in self.calls:
+            self.out(id=ident, result={"content": []})
+
+    def ask(self):
+        """Ask, as a call that was given up does; return the answer."""
+        level = {"level": "error", "data": "a log"}
+        self.out(method="notifications/message", params=level)
+        form = {"type": "object", "properties": {"pin": {"type": "string"}}}
+        params = {"message": "Whose?", "requestedSchema": form}
+        self.out(id="q", method="elicitation/create", params=params)
+        return self.answers.get(timeout=PATIENCE)
+
+
+class Front:
+    """A user before a profile in this process; `came` has what is sent to them."""
+
+    def __init__(self, profile, name):
+        self.profile, self.name, self.came = profile, name, []
+        self.peer = mcp.Peer(self.came.append)
+        info = {"name": name, "version": "1"}
+        params = {"protocolVersion": NEWEST_LEGACY, "clientInfo": info}
+        params["capabilities"] = {"elicitation": {}}
+        self.send("initialize", params, 0)
+        self.send("notifications/initialized", {})
+
+    def send(self, method, params, *ids):
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        message.update({"id": ident for ident in ids})
+        took = {"peer": self.peer, "principal": self.name}
+        self.profile.handle(message, self.came.append, **took)
+
+    def call(self):
+        self.send("tools/call", {"name": "up__wait"}, 1)
+
+    def cancel(self):
+        self.send("notifications/cancelled", {"requestId": 1})
+
+    @property
+    def was_asked(self):
+        wanted = ("elicitation/create", "notifications/message")
+        return [one for one in self.came if one.get("method") in wanted]
+
+
+class Lines:
+    """Runs `act` before line `at` that this thread executes in the gateway and its
+    client, from start() on. `count`: the lines so far."""
+
+    files = {gw.__file__, client.__file__}
+
+    def __init__(self, at, act):
+        self.at, self.act, self.count, self.runs = at, act, 0, False
+
+    def start(self):
+        self.runs = True
+
+    def trace(self, frame, event, argument):
+        if frame.f_code.co_filename not in self.files:
+            return None
+        if event == "line" and self.runs:
+            self.count += 1
+            if self.count == self.at:
+                self.act()
+        return self.trace
+
+
+def play_giving_up(at, who_comes):
+    """Let ann give up a call, and her tool ask before line `at` of what follows, while
+    bob's call runs (which then begins, if `who_comes`); return whether there is one."""
+    made = []
+
+    def transport(connection):
+        made.append(Silent())
+        return made[-1]
+
+    upstream = gw.Upstream("up", {"command": ["none"]})
+    upstream.transport = transport
+    profile = gw.Profile("all", [(upstream, ["*"])])
+    upstream.keeper.start()
+    assert upstream.tried.wait(PATIENCE)
+    ann, bob = Front(profile, "ann"), Front(profile, "bob")
+    running, told = [], []
+
+    def begin_bob():
+        before = sum(len(one.calls) for one in made)
+        running.append(begin(bob.call))
+        wait_until(lambda: sum(len(one.calls) for one in made) > before)
+
+    def act():
+        if not upstream.lock.locked():  # nobody else comes there
+            if who_comes:
+                begin_bob()
+            told.append(made[0].ask())
+
+    def given_up():
+        made[0].on_call = lambda: None
+        ann.cancel()
+        lines.start()
+
+    if not who_comes:
+        begin_bob()
+    lines, before = Lines(at, act), sys.gettrace()
+    made[0].on_call = given_up
+    sys.settrace(lines.trace)
+    try:
+        ann.call()
+    finally:
+        sys.settrace(before)
+        for one in made:
+            one.answer()
+        for one in running:
+            one.result(PATIENCE)
+        gw.close_all([upstream])
+    assert not bob.was_asked, f"before line {at}"
+    assert all("error" in one for one in told)
+    return lines.count >= at
+
+
+@parametrize("who_comes", ["", "bob"])
+def test_at_no_moment_of_giving_up_a_call_is_another_user_asked(who_comes):
+    for at in itertools.count(1):
+        if not play_giving_up(at, who_comes):
+            break
+    assert at > 20
 
 
 @needs_posix
-def test_a_connection_that_is_given_up_ends_after_its_calls(tmp_path):
-    (tmp_path / "late.py").write_text(LATE)
-    command = [sys.executable, str(tmp_path / "late.py")]
-    upstream = gw.Upstream("up", {"command": command})
+def test_a_connection_that_is_given_up_ends_after_its_calls():
+    upstream = late_upstream()
     with crowd(upstream) as person:
         ann, bob = person("ann"), person("bob")
         for who in (ann, bob):
@@ -1839,11 +1873,9 @@ def test_a_connection_that_is_given_up_ends_after_its_calls(tmp_path):
 
 
 @needs_posix
-def test_a_user_who_gives_up_calls_uses_up_their_own_share(tmp_path, monkeypatch):
+def test_a_user_who_gives_up_calls_uses_up_their_own_share(monkeypatch):
     monkeypatch.setattr(gw, "MAX_OWN", 2)
-    (tmp_path / "late.py").write_text(LATE)
-    command = [sys.executable, str(tmp_path / "late.py")]
-    upstream = gw.Upstream("up", {"command": command})
+    upstream = late_upstream()
     with crowd(upstream) as person:
         ann, bob = person("ann"), person("bob")
         running = []
@@ -1871,18 +1903,14 @@ def clients_of(upstream):
     return [one.client for one in connections if one.client]
 
 
-def test_an_upstream_that_answers_no_cancelled_call_is_connected_anew(
-    tmp_path, monkeypatch
-):
+def test_an_upstream_that_answers_no_cancelled_call_is_connected_anew(monkeypatch):
     monkeypatch.setattr(gw, "MAX_GIVEN_UP", 2)
-    (tmp_path / "late.py").write_text(LATE)
-    command = [sys.executable, str(tmp_path / "late.py")]
-    upstream = gw.Upstream("up", {"command": command})
+    upstream = late_upstream()
     with crowd(upstream) as person:
         ann = person("ann")
         for number in range(1, 4):
             with pytest.raises(TimeoutError):
-                ann.call("up__late", timeout=0.05)
+                ann.call("up__late", timeout=PATIENCE / 20)
             wait_until(lambda: len(upstream.main.client.unanswered) == number)
         assert not upstream.own
         assert "accept" in ann.call("up__ask") and len(upstream.own) == 1
@@ -1899,15 +1927,11 @@ def waiting_server():
     return server
 
 
-def legacy_of(serving):
-    return gw.Upstream("up", {"url": serving.url, "revision": NEWEST_LEGACY})
-
-
 def test_a_user_who_answers_nothing_does_not_keep_others_from_being_asked(monkeypatch):
     monkeypatch.setattr(gw, "MAX_ASKED", 1)
     gate = threading.Event()
-    with http_serving(waiting_server()) as serving:
-        with crowd(legacy_of(serving)) as person:
+    with behind(waiting_server(), revision=NEWEST_LEGACY) as upstream:
+        with crowd(upstream) as person:
             bob, ann = person("bob"), person("ann")
             asked = threading.Event()
             slow = client.connect(
@@ -1934,16 +1958,11 @@ def test_calls_that_wait_for_one_user_do_not_end_those_of_another(
     monkeypatch, limit, value, more
 ):
     monkeypatch.setattr(gw, limit, value)
-    with http_serving(waiting_server()) as serving:
-        upstream = legacy_of(serving)
-        profile = gw.Profile("all", [(upstream, ["*"])])
-        upstream.keeper.start()
+    with behind(waiting_server(), revision=NEWEST_LEGACY) as upstream:
+        profile = started(upstream)
 
         def call(who, **params):
-            out, given = [], {"name": "up__ask", "arguments": {"more": more}}
-            request = modern_request("tools/call", **given, **params)
-            profile.handle(request, out.append, principal=who)
-            return out[-1].get("result") or out[-1]["error"]
+            return call_as(who, profile, "up__ask", {"more": more}, **params)
 
         def answer(who, asked):
             answers = {"question": {"action": "accept", "content": {"pin": who}}}
@@ -1965,9 +1984,8 @@ def test_calls_that_wait_for_one_user_do_not_end_those_of_another(
 @needs_posix
 def test_one_users_connections_do_not_end_those_of_another(tmp_path, monkeypatch):
     monkeypatch.setattr(gw, "MAX_OWN", 2)
-    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
     configure(tmp_path, {})
-    upstream = gw.Upstream("pid", {**entry, "session": "client"})
+    upstream = pid_upstream(tmp_path, session="client")
     with crowd(upstream) as person:
         ann = person("ann")
         first = ann.call("pid__pid")
@@ -1981,25 +1999,22 @@ def test_one_users_subscriptions_leave_room_for_others(monkeypatch):
     monkeypatch.setattr(gw, "MAX_WATCHED", 2)
     server, heard = mcp.Server("app"), queue.SimpleQueue()
     server.resource("app://{+name}")(lambda name: name)
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("up", {"url": serving.url, "revision": NEWEST})
-        with crowd(upstream) as person:
-            wait_until(upstream.ready.is_set)
-            bob, ann = person("bob"), person("ann")
-            uris = [f"up+app://{number}" for number in range(4)]
-            with bob.client.listen(uris), ann.client.listen([uris[3]], heard.put):
-                assert set(upstream.watched.values()) == {'"bob"', '"ann"'}
-                wait_until(lambda: ["app://3"] in [one for one, _ in upstream.heard])
-                server.changed("app://3")
-                assert heard.get(timeout=PATIENCE) == uris[3]
-            assert len(upstream.watched) == 3
+    with behind(server, revision=NEWEST) as upstream, crowd(upstream) as person:
+        wait_until(upstream.ready.is_set)
+        bob, ann = person("bob"), person("ann")
+        uris = [f"up+app://{number}" for number in range(4)]
+        with bob.client.listen(uris), ann.client.listen([uris[3]], heard.put):
+            assert set(upstream.watched.values()) == {'"bob"', '"ann"'}
+            wait_until(lambda: ["app://3"] in [one for one, _ in upstream.heard])
+            server.changed("app://3")
+            assert heard.get(timeout=PATIENCE) == uris[3]
+        assert len(upstream.watched) == 3
 
 
 @needs_posix
 def test_clients_without_a_session_share_a_process_with_an_end(tmp_path, monkeypatch):
-    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
     configure(tmp_path, {})
-    upstream = gw.Upstream("pid", {**entry, "session": "client"})
+    upstream = pid_upstream(tmp_path, session="client")
     with crowd(upstream, stateless=True) as person:
         ann, bob = person("ann"), person("bob")
         pids = [who.call("pid__pid") for who in (ann, ann, bob, ann)]
@@ -2018,8 +2033,8 @@ def requests_for(tool):
 
 @needs_posix
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
-def test_a_call_that_was_given_up_keeps_no_arguments(tmp_path, version):
-    with given_up(tmp_path, version) as (upstream, person, ann):
+def test_a_call_that_was_given_up_keeps_no_arguments(version):
+    with given_up(version) as (upstream, person, ann):
         wait_until(lambda: not requests_for("up__late"))
         assert upstream.main.client.unanswered
 
@@ -2037,24 +2052,15 @@ def test_a_page_belongs_to_the_session_that_was_sent_to_it():
     def refuse(more: str = "") -> str:
         raise mcp.RpcError(-32042, "visit it", {"elicitations": [page]})
 
-    version = "2025-11-25"
-    with http_serving(server) as serving:
-        upstream = gw.Upstream("up", {"url": serving.url, "revision": version})
-        profile = gw.Profile("all", [(upstream, ["*"])])
-        upstream.keeper.start()
-        with contextlib.ExitStack() as stack:
-            bob, ann = [  # bob would be told first
-                stack.enter_context(
-                    client.connect(
-                        profile,
-                        revision=version,
-                        on_notification=lambda message, who=who: heard.append(
-                            (who, message["method"].rpartition("/")[2])
-                        ),
-                    )
-                )
-                for who in ("bob", "ann")
-            ]
+    def visitor(who: str):
+        def hear(message):
+            heard.append((who, message["method"].rpartition("/")[2]))
+
+        return client.connect(profile, revision="2025-11-25", on_notification=hear)
+
+    with behind(server, revision="2025-11-25") as upstream:
+        profile = started(upstream)
+        with visitor("bob"), visitor("ann") as ann:  # bob would be told first
             with pytest.raises(mcp.RpcError, match="visit it"):
                 ann.call_tool("up__refuse", {"more": "x" * 10000})
             wait_until(lambda: not requests_for("up__refuse"))
@@ -2067,36 +2073,22 @@ def test_a_page_belongs_to_the_session_that_was_sent_to_it():
 
 
 def test_headers_are_passed_on_over_http_sse_and_in_the_files_place():
-    lists = {
-        "tools/list": list_of("tools", GOOD["tools"]),
-        "tools/call": '{"content": []}',
-    }
     options = {"forward": ["X-Tenant"], "headers": {"x-tenant": "nobody", "X-Own": "e"}}
-    with raw_upstream(lists, **options) as (upstream, site):
+    with raw_tool(**options) as (upstream, site):
         with crowd(upstream) as person:
             port = int(person.url.split(":")[2].split("/")[0])
             headers = {"Authorization": "Bearer key-of-ann", "X-Tenant": "one"}
             accept = {**headers, "Accept": "text/event-stream"}
             with request_to(port, "GET", "/mcp/all", accept).getresponse() as stream:
                 path = "/mcp/" + event_of(stream)["data"]
-                opening = {
-                    "protocolVersion": OLDEST,
-                    "capabilities": {},
-                    "clientInfo": {"name": "x", "version": "1"},
-                }
-                call = {"name": "raw__good", "arguments": {}}
-                asked = [("initialize", opening), ("tools/call", call)]
+                call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
+                call["params"] = {"name": "raw__good", "arguments": {}}
                 json_type = {**headers, "Content-Type": "application/json"}
-                for number, (method, params) in enumerate(asked):
-                    message = {"jsonrpc": "2.0", "id": number, "method": method}
-                    body = json.dumps({**message, "params": params}).encode()
+                for message in (OPENING, call):
+                    body = json.dumps(message).encode()
                     assert exchange(port, "POST", path, json_type, body)[0] == 202
                     assert json.loads(event_of(stream)["data"])["result"]
-    (call,) = [
-        headers
-        for _, headers, message in site.asked
-        if message.get("method") == "tools/call"
-    ]
+    (call,) = calls_of(site)
     assert call["x-tenant"] == "one" and call["x-own"] == "e"
 
 
@@ -2113,11 +2105,7 @@ server.run()"""
 def test_each_user_has_credentials_of_their_own(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ANNS_TOKEN", SECRET)
     (tmp_path / "who.py").write_text(WHO % str(MCP_REF.parent))
-    lists = {
-        "tools/list": list_of("tools", GOOD["tools"]),
-        "tools/call": '{"content": []}',
-    }
-    with raw_upstream(lists) as (_, site):
+    with raw_tool() as (_, site):
         web = {
             "url": site.url,
             "headers": {"authorization": "for lists", "X-Own": "e"},
@@ -2149,11 +2137,8 @@ def test_each_user_has_credentials_of_their_own(tmp_path, monkeypatch, capsys):
         if message.get("method") in ("tools/call", "tools/list")
     ]
     assert {one for method, one, _ in sent if method == "tools/list"} == {"for lists"}
-    assert [one for method, one, own in sent if method == "tools/call"] == [
-        f"Bearer {SECRET}",
-        "Bearer of-bob",
-        f"Bearer {SECRET}",
-    ]
+    own = [one for method, one, _ in sent if method == "tools/call"]
+    assert own == [f"Bearer {SECRET}", "Bearer of-bob", f"Bearer {SECRET}"]
     assert SECRET not in capsys.readouterr().err
 
 
@@ -2186,15 +2171,13 @@ def test_what_an_entry_says_of_its_transport_is_used(tmp_path):
 
 @EACH_ERA
 def test_two_tools_stand_for_many(version):
-    heard = []
     with contextlib.ExitStack() as stack:
         upstreams = gateway()[2]
         members = [(upstream, ["*"]) for upstream in upstreams]
         profile = gw.Profile("two", members, search=True)
         stack.callback(lambda: [one.profiles.remove(profile) for one in upstreams])
-        front = stack.enter_context(
-            client.connect(profile, revision=version, on_log=heard.append)
-        )
+        connecting = client.connect(profile, revision=version)
+        front = stack.enter_context(connecting)
         find, call = front.list_tools()
         assert (find["name"], call["name"]) == ("find_tools", "call_tool")
         many = len(profile.items["tools"])
@@ -2277,8 +2260,7 @@ def visit(params):
 @contextlib.contextmanager
 def in_front(upstream, version):
     """Connect a client that shows pages; yield what it hears, too."""
-    profile, heard = gw.Profile("all", [(upstream, ["*"])]), queue.SimpleQueue()
-    upstream.keeper.start()
+    profile, heard = started(upstream), queue.SimpleQueue()
     with client.connect(profile, revision=version, visit=visit) as front:
         with front.listen(["tools"], heard.put):
             yield front, heard
@@ -2296,10 +2278,9 @@ EACH_THAT_VISITS = parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_a_user_logs_in_through_the_client(guarded, version):
     with in_front(guarded, version) as (front, heard):
         await_names(front, heard, ["web__login"])
-        said = front.call_tool("web__login")["content"][0]["text"]
-        assert said == "Logged in (web)"
+        assert said(front, "web__login") == "Logged in (web)"
         await_names(front, heard, ["web__work"])
-        assert front.call_tool("web__work")["content"][0]["text"] == "done"
+        assert said(front, "web__work") == "done"
     guarded.close()
     # The token is kept: another gateway needs no login.
     again = gw.Upstream("web", guarded.options)
@@ -2310,11 +2291,11 @@ def test_a_user_logs_in_through_the_client(guarded, version):
 @EACH_THAT_VISITS
 def test_a_call_that_needs_a_login_begins_it(guarded, version):
     with in_front(guarded, version) as (front, heard):
-        assert front.call_tool("web__work")["content"][0]["text"] == "done"
+        assert said(front, "web__work") == "done"
         await_names(front, heard, ["web__work"])
         guarded.tokens.clear()  # nothing renews it
         guarded.tokens["at2"] = "ann"
-        assert front.call_tool("web__work")["content"][0]["text"] == "done"
+        assert said(front, "web__work") == "done"
         await_names(front, heard, ["web__work"])
 
 
@@ -2338,8 +2319,7 @@ def test_without_a_user_the_error_says_how_to_log_in(guarded):
 
 
 def test_one_of_several_clients_does_not_log_in_for_all(guarded):
-    profile = gw.Profile("all", [(guarded, ["*"])])
-    guarded.keeper.start()
+    profile = started(guarded)
     authorize = mcp.bearer({"key": "ann"})
     with over_http(profile, authorize=authorize) as url:
         headers = {"Authorization": "Bearer key"}
@@ -2369,9 +2349,8 @@ def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
 
 @needs_posix
 def test_the_end_waits_for_a_connection_that_is_ending(tmp_path, monkeypatch):
-    entry = {"command": [sys.executable, "pid.py"], "cwd": str(tmp_path)}
     configure(tmp_path, {})
-    upstream = gw.Upstream("pid", {**entry, "session": "client"})
+    upstream = pid_upstream(tmp_path, session="client")
     begun, gate, done = [threading.Event() for _ in range(3)]
     with crowd(upstream) as person:
         person("ann", NEWEST).call("pid__pid")
@@ -2404,8 +2383,7 @@ def test_the_end_leaves_no_connection_of_a_client_behind(tmp_path):
     """
     entry = {"command": [sys.executable, "-c", code], "cwd": str(tmp_path)}
     config = configure(tmp_path, {"servers": {"pid": {**entry, "session": "client"}}})
-    with client.connect(
-        [*GATEWAY, config], env=COVERAGE, revision=NEWEST_LEGACY
-    ) as front:
+    options = {"env": COVERAGE, "revision": NEWEST_LEGACY}
+    with client.connect([*GATEWAY, config], **options) as front:
         assert front.call_tool("pid__pid")["content"]
     assert end.result(PATIENCE) == b""

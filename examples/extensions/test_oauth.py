@@ -1,11 +1,5 @@
 """Tests of oauth.py against documents in memory, then of both halves over HTTP."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import contextlib
@@ -28,6 +22,7 @@ from testing.scripts import (
     POSIX,
     Site,
     Stage,
+    begin,
     cli,
     client,
     fixture,
@@ -38,21 +33,12 @@ from testing.scripts import (
 )
 
 real_fetch: Any = vars(oauth)["fetch"]
-MCP, ISSUER, CIMD = (
-    "https://mcp.test/mcp",
-    "https://issuer.test",
-    "https://app.test/client.json",
-)
-NEW, BACK, URN = (
-    "https://new.test",
-    "http://127.0.0.1:1/callback",
-    "urn:ietf:params:oauth:",
-)
+MCP, ISSUER, NEW = "https://mcp.test/mcp", "https://issuer.test", "https://new.test"
+CIMD, BACK = "https://app.test/client.json", "http://127.0.0.1:1/callback"
+URN = "urn:ietf:params:oauth:"
 ROOT = "https://mcp.test/.well-known/oauth-protected-resource"
-SERVER, OPENID = (
-    "/.well-known/oauth-authorization-server",
-    "/.well-known/openid-configuration",
-)
+SERVER = "/.well-known/oauth-authorization-server"
+OPENID = "/.well-known/openid-configuration"
 RESOURCE, METADATA, TOKEN = ROOT + "/mcp", ISSUER + SERVER, ISSUER + "/token"
 PLACES = {
     "resource": RESOURCE,
@@ -101,20 +87,18 @@ class World(oauth.Browser):
             return real_fetch(verb, url, headers, body, timeout)
         kind = headers.get("Content-Type", "")
         assert kind.endswith(("/json", "-form-urlencoded")) == bool(body)
-        form = (
-            json.loads(body)
-            if "json" in kind
-            else dict(parse_qsl((body or b"").decode()))
+        pairs = (
+            json.loads(body) if "json" in kind else parse_qsl((body or b"").decode())
         )
+        form = dict(pairs)
         self.asked.append((verb, url, headers, form))
         answer = self.at.get(url, 404)
         if isinstance(answer, list):
             answer = answer.pop(0) if answer[1:] else answer[0]
         if isinstance(answer, dict):
             answer = 200, self.token(form, headers, answer) if url == TOKEN else answer
-        status, document, *more = (
-            answer if isinstance(answer, tuple) else (answer, None)
-        )
+        answer = answer if isinstance(answer, tuple) else (answer, None)
+        status, document, *more = answer
         return status, more[0] if more else {}, json.dumps(document).encode()
 
     def token(self, form: dict, headers: dict, changes: dict) -> dict:
@@ -122,10 +106,7 @@ class World(oauth.Browser):
             digest = oauth.b64(hashlib.sha256(form["code_verifier"].encode()).digest())
             assert (digest, BACK) == (self.page["code_challenge"], form["redirect_uri"])
         assert form.get("resource") == self.resource
-        assert form.get("refresh_token") in (
-            None,
-            self.refresh,
-        )
+        assert form.get("refresh_token") in (None, self.refresh)
         self.issued += 1
         made = {
             "access_token": f"at{self.issued}",
@@ -144,27 +125,27 @@ class World(oauth.Browser):
     def visit(self, url: str) -> str:
         self.page = dict(parse_qsl(url.partition("?")[2]))
         assert self.page.get("resource") == self.resource
-        asked = {
-            "code_challenge_method": "S256",
-            "response_type": "code",
-        }
+        asked = {"code_challenge_method": "S256", "response_type": "code"}
         assert asked.items() <= self.page.items()
         came = {"state": self.page["state"], **self.at["callback"]}
-        return (
-            BACK
-            + "?"
-            + urlencode({one: came[one] for one in came if came[one] is not None})
-        )
+        given = {name: one for name, one in came.items() if one is not None}
+        return f"{BACK}?{urlencode(given)}"
 
     def hook(self, *who: str, **options):
-        return oauth.OAuth(
-            *who,
-            **{
-                "grant": oauth.AuthorizationCode(self),
-                "clock": lambda: self.time,
-                **options,
-            },
-        )
+        options.setdefault("grant", oauth.AuthorizationCode(self))
+        return oauth.OAuth(*who, **{"clock": lambda: self.time, **options})
+
+    def forms(self, member: str) -> list[dict]:
+        """Return the forms that were sent with this member."""
+        return [form for *_, form in self.asked if member in form]
+
+
+def with_device(world, **changes) -> None:
+    """Let the issuer have a page for another device."""
+    world.change("issuer", {"device_authorization_endpoint": ISSUER + "/device"})
+    page = {"device_code": "d", "user_code": "AB-CD"}
+    page["verification_uri"] = ISSUER + "/enter"
+    world.at[ISSUER + "/device"] = {**page, **changes}
 
 
 def visited(monkeypatch):
@@ -225,14 +206,10 @@ FLAWS: list[Any] = [
 # fmt: on
 
 
-@parametrize(
-    "document, member, flaw, error",
-    [
-        (document, member, flaw, error)
-        for document, member, flaws, error in FLAWS
-        for flaw in flaws
-    ],
-)
+EACH_FLAW = [(*row[:2], flaw, row[3]) for row in FLAWS for flaw in row[2]]
+
+
+@parametrize("document, member, flaw, error", EACH_FLAW)
 def test_oauth_refuses_a_flawed_document(world, document, member, flaw, error):
     world.change(document, {member: flaw} if member else flaw)
     with pytest.raises(oauth.OAuthError, match=error) as caught:
@@ -244,10 +221,8 @@ def test_oauth_refuses_a_flawed_document(world, document, member, flaw, error):
 @parametrize("many, error", [(2**20, "more than"), (2**18, "has no metadata")])
 def test_a_document_is_bounded(world, many, error, monkeypatch):
     """Decoded, an array takes up to 50 times as much memory as its text."""
-    document = b'{"issuer": "%s", "a": [%s]}' % (
-        ISSUER.encode(),
-        b",".join([b"[]"] * many),
-    )
+    arrays = ",".join(["[]"] * many)
+    document = f'{{"issuer": "{ISSUER}", "a": [{arrays}]}}'.encode()
     monkeypatch.setattr(mcp, "MAX_VALUES", 2**17)
 
     def fetch(verb, url, *more, **named):
@@ -260,148 +235,126 @@ def test_a_document_is_bounded(world, many, error, monkeypatch):
         log_in(world.hook())
 
 
-# changes of documents; refusals: status, challenge, what is then posted and sent
-FLOWS = {
-    "a refused token is renewed, or else obtained anew": [
-        (401, "", "new code at1", 1),
-        (401, "", "!just obtained"),
-        (401, "", "refresh at2"),
-        ("token", {"refresh_token": None}),
-        (401, "", "refresh at3"),
-        ("token", [(400, {"error": "slow_down"}), GONE, {"refresh_token": None}, {}]),
-        (401, "", "!slow_down"),
-        (401, "", "refresh code at4"),
-        (401, "", "code at5"),
-    ],
-    "more scope: what was requested before, and the new one, once": [
-        (401, 'Bearer scope="a"', "new code:a at1"),
-        (403, "Bearer", "None"),
-        (403, "", "None"),
-        (403, 'Bearer error="insufficient_scope", scope="b a"', "code:a+b at2"),
-        (403, 'Bearer error="insufficient_scope", scope=b', "!wants more scope"),
-        (401, "Bearer scope=c", "code:a+b+c at3"),
-        (401, "", "refresh at4"),
-    ],
-    "all listed scopes, without what cannot be one": [
-        ("resource", {"scopes_supported": [7, "y z", "x", "w"]}),
-        (401, "", "new code:x+w at1"),
-    ],
-    "the challenge goes before the list": [
-        ("resource", {"scopes_supported": ["x"]}),
-        (
-            401,
-            'Basic x="Bearer, y", BEARER Scope="\\a", scope=z,Bearer scope=w',
-            "new code:a at1",
-        ),
-    ],
-    "offline_access where the issuer has it, and never alone": [
-        ("issuer", {"scopes_supported": ["offline_access"]}),
-        (401, "", "new code at1"),
-        (401, "Bearer scope=a", "code:a+offline_access at2"),
-    ],
-    "[2025-03-26] without metadata there are fixed paths": [
-        ("resource", 404),
-        ("https://mcp.test/register", {"client_id": "old"}),
-        ("https://mcp.test/token", {"access_token": "at1", "token_type": "Bearer"}),
-        (401, "", "new code at1"),
-    ],
-    "an issuer that forgot us": [
-        (401, "", "new code at1"),
-        ("token", [(401, {"error": "invalid_client"}), {}]),
-        (401, "", "refresh new code at2"),
-    ],
-    **{
-        f"an issuer that forgot us, and says {refusal}": [
-            (401, "", "new code at1"),
-            ("token", [refusal, {}]),
-            (401, "", "refresh new code at2"),
-            (401, "", "refresh at3"),
-            ("token", [GONE, refusal, {}]),
-            (401, "", "refresh code new code at4"),
-        ]
-        for refusal in (
-            (401, {"error": "unauthorized_client"}),
-            (400, {"error": "invalid_request"}),
-            404,
-        )
-    },
-    "a new registration that is refused is not replaced": [
-        (401, "", "new code at1"),
-        ("token", [(401, {"error": "unauthorized_client"})]),
-        (401, "", "!unauthorized_client"),
-        ("token", [{}]),
-        (401, "", "refresh at2"),
-    ],
-    **{
-        f"{failure} is temporary, and nothing is replaced": [
-            (401, "", "new code at1"),
-            ("token", [failure]),
-            (401, "", "!temporary"),
-            ("token", [{}]),
-            (401, "", "refresh at2"),
-        ]
-        for failure in (503, (400, {"error": "server_error"}), (429, {}))
-    },
-    "a URL in the challenge that is of no use": [
-        (401, 'Bearer resource_metadata="http://new.test"', "new code at1"),
-        (401, 'Bearer resource_metadata="https://new.test"', "refresh at2"),
-        (401, 'Bearer resource_metadata="garbage"', "refresh at3"),
-        ("resource", 404),
-        (401, 'Bearer resource_metadata="https://new.test"', "!no metadata at https"),
-        (401, 'Bearer resource_metadata="http://new.test"', "!https URL"),
-    ],
-    "the server's reason is told": [
-        (403, 'Bearer error_description="no seat is free"', "!no seat is free"),
-        (401, "", "new code at1", 1),
-        (401, 'Bearer error_description="a\nb"', "!just obtained .*: a b$"),
-    ],
-    "another issuer gets nothing of the old one": [
-        (401, "", "new code at1"),
-        ("resource", {"authorization_servers": [NEW]}),
-        (
-            NEW + OPENID,
-            {
-                "issuer": NEW,
-                "authorization_endpoint": NEW,
-                "token_endpoint": TOKEN,
-                "code_challenge_methods_supported": ["S256"],
-                "registration_endpoint": ISSUER + "/register",
-            },
-        ),
-        ("callback", {"iss": NEW}),
-        (401, "", "new code at2"),
-    ],
+# `DOCUMENT = change`, in Python; `STATUS CHALLENGE => what is then posted and sent`, or
+# `!` and the error; `once`: not used a second time.
+FLOWS = r"""
+== a refused token is renewed, or else obtained anew
+401 => once new code at1
+401 => !just obtained
+401 => refresh at2
+token = {"refresh_token": None}
+401 => refresh at3
+token = [(400, {"error": "slow_down"}), GONE, {"refresh_token": None}, {}]
+401 => !slow_down
+401 => refresh code at4
+401 => code at5
+== more scope: what was requested before, and the new one, once
+401 Bearer scope="a" => new code:a at1
+403 Bearer => None
+403 => None
+403 Bearer error="insufficient_scope", scope="b a" => code:a+b at2
+403 Bearer error="insufficient_scope", scope=b => !wants more scope
+401 Bearer scope=c => code:a+b+c at3
+401 => refresh at4
+== all listed scopes, without what cannot be one
+resource = {"scopes_supported": [7, "y z", "x", "w"]}
+401 => new code:x+w at1
+== the challenge goes before the list
+resource = {"scopes_supported": ["x"]}
+401 Basic x="Bearer, y", BEARER Scope="\a", scope=z,Bearer scope=w => new code:a at1
+== offline_access where the issuer has it, and never alone
+issuer = {"scopes_supported": ["offline_access"]}
+401 => new code at1
+401 Bearer scope=a => code:a+offline_access at2
+== [2025-03-26] without metadata there are fixed paths
+resource = 404
+https://mcp.test/register = {"client_id": "old"}
+https://mcp.test/token = {"access_token": "at1", "token_type": "Bearer"}
+401 => new code at1
+== an issuer that forgot us
+401 => new code at1
+token = [(401, {"error": "invalid_client"}), {}]
+401 => refresh new code at2
+== a new registration that is refused is not replaced
+401 => new code at1
+token = [(401, {"error": "unauthorized_client"})]
+401 => !unauthorized_client
+token = [{}]
+401 => refresh at2
+== a URL in the challenge that is of no use
+401 Bearer resource_metadata="http://new.test" => new code at1
+401 Bearer resource_metadata="https://new.test" => refresh at2
+401 Bearer resource_metadata="garbage" => refresh at3
+resource = 404
+401 Bearer resource_metadata="https://new.test" => !no metadata at https
+401 Bearer resource_metadata="http://new.test" => !https URL
+== the server's reason is told
+403 Bearer error_description="no seat is free" => !no seat is free
+401 => once new code at1
+401 Bearer error_description="a\nb" => !just obtained .*: a b$
+== another issuer gets nothing of the old one
+401 => new code at1
+resource = {"authorization_servers": [NEW]}
+https://new.test/.well-known/openid-configuration = OF_NEW
+callback = {"iss": NEW}
+401 => new code at2
+"""
+FORGOT = (
+    '(401, {"error": "unauthorized_client"})',
+    '(400, {"error": "invalid_request"})',
+)
+for REFUSAL in (*FORGOT, "404"):
+    FLOWS += f"""== an issuer that forgot us, and says {REFUSAL}
+401 => new code at1
+token = [{REFUSAL}, {{}}]
+401 => refresh new code at2
+401 => refresh at3
+token = [GONE, {REFUSAL}, {{}}]
+401 => refresh code new code at4
+"""
+for REFUSAL in ("503", '(400, {"error": "server_error"})', "(429, {})"):
+    FLOWS += f"""== {REFUSAL} is temporary, and nothing is replaced
+401 => new code at1
+token = [{REFUSAL}]
+401 => !temporary
+token = [{{}}]
+401 => refresh at2
+"""
+OF_NEW = {
+    "issuer": NEW,
+    "authorization_endpoint": NEW,
+    "token_endpoint": TOKEN,
+    "code_challenge_methods_supported": ["S256"],
+    "registration_endpoint": ISSUER + "/register",
 }
 POSTS = {"authorization_code": "code", "refresh_token": "refresh", None: "new"}
 
 
-@parametrize("title", FLOWS)
-def test_oauth_flows(world, title):
+@parametrize("flow", FLOWS.strip("= \n").split("\n== "), ids=lambda flow: flow[:40])
+def test_oauth_flows(world, flow):
     hook = world.hook()
-    for first, second, *rest in FLOWS[title]:
-        start = len(world.asked)
-        if isinstance(first, str):
-            world.change(first, second)
-        elif rest[0].startswith("!"):
-            with pytest.raises(oauth.OAuthError, match=rest[0][1:]):
-                log_in(hook, second, first)
-        else:
-            sent = (
-                log_in(hook, second, first, *rest[1:])
-                .get("Authorization", "None")
-                .split()[-1]
-            )
-            posts = [
-                POSTS[form.get("grant_type")]
-                for *_, form in world.asked[start:]
-                if form
-            ]
-            scope = (
-                ":" + world.page["scope"].replace(" ", "+")
-                if "scope" in world.page
-                else ""
-            )
-            assert " ".join([*posts, sent]).replace("code", "code" + scope) == rest[0]
+    for line in flow.splitlines()[1:]:
+        left, expected = re.split(" =>? ", line)
+        if "=> " not in line:
+            world.change(left, eval(expected))
+            continue
+        start, (status, _, challenge) = len(world.asked), left.partition(" ")
+        challenge = challenge.replace(r"\n", "\n")
+        if expected.startswith("!"):
+            with pytest.raises(oauth.OAuthError, match=expected[1:]):
+                log_in(hook, challenge, int(status))
+            continue
+        once, wanted = re.fullmatch("(once )?(.*)", expected).groups("")
+        headers = log_in(hook, challenge, int(status), 1 if once else 2)
+        sent = headers.get("Authorization", "None").split()[-1]
+        forms = [form for *_, form in world.asked[start:] if form]
+        posts = [POSTS[form.get("grant_type")] for form in forms]
+        scope = ":" + world.page.get("scope", "").replace(" ", "+")
+        said = " ".join([*posts, sent]).replace("code", ("code" + scope).rstrip(":"))
+        assert said == wanted, line
+
+
+BELOW = [METADATA + "/t", ISSUER + OPENID + "/t", ISSUER + "/t" + OPENID]
 
 
 @parametrize(
@@ -410,32 +363,21 @@ def test_oauth_flows(world, title):
         ("", ISSUER, RESOURCE, [RESOURCE, METADATA]),
         (NEW, ISSUER, NEW, [NEW, METADATA]),
         ("", ISSUER, ROOT, [RESOURCE, ROOT, METADATA, ISSUER + OPENID]),
-        (
-            "",
-            ISSUER + "/t",
-            ROOT,
-            [
-                RESOURCE,
-                ROOT,
-                METADATA + "/t",
-                ISSUER + OPENID + "/t",
-                ISSUER + "/t" + OPENID,
-            ],
-        ),
+        ("", ISSUER + "/t", ROOT, [RESOURCE, ROOT, *BELOW]),
         ("", "https://mcp.test", "", [RESOURCE, ROOT, "https://mcp.test" + SERVER]),
     ],
 )
 def test_oauth_looks_for_metadata_in_order(world, told, issuer, at, asked):
     world.at[at] = {**world.at.pop(RESOURCE), "authorization_servers": [7, issuer]}
     world.at[asked[-1]] = {**world.at.pop(METADATA), "issuer": issuer}
-    assert log_in(
-        world.hook(issuer=issuer), f'Basic, Bearer resource_metadata="{told}"'
-    )
-    assert [url for _, url, _, _ in world.asked] == [
-        *asked,
-        ISSUER + "/register",
-        TOKEN,
-    ]
+    challenge = f'Basic, Bearer resource_metadata="{told}"'
+    assert log_in(world.hook(issuer=issuer), challenge)
+    urls = [url for _, url, _, _ in world.asked]
+    assert urls == [*asked, ISSUER + "/register", TOKEN]
+
+
+BY_POST, BY_BASIC = "client_secret_post", "client_secret_basic"
+SECRET, METHOD = {"client_secret": "s"}, "token_endpoint_auth_method"
 
 
 @parametrize(
@@ -443,59 +385,34 @@ def test_oauth_looks_for_metadata_in_order(world, told, issuer, at, asked):
     [
         ((), ["tls", "none"], {}, {"client_id": "r"}),
         ((), ["none"], {"client_id": "i d", "client_secret": "s+"}, BASIC),
-        (
-            (),
-            None,
-            {"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"},
-            {"client_id": "r", "client_secret": "s"},
-        ),
-        (
-            (),
-            None,
-            {"client_secret": "s", "token_endpoint_auth_method": "none"},
-            {"client_id": "r"},
-        ),
+        ((), None, {**SECRET, METHOD: BY_POST}, {"client_id": "r", **SECRET}),
+        ((), None, {**SECRET, METHOD: "none"}, {"client_id": "r"}),
         (("i d", "s+"), None, None, BASIC),
-        (
-            (),
-            ["client_secret_basic", "client_secret_post"],
-            {"client_secret": "s"},
-            {"client_id": "r", "client_secret": "s"},
-        ),
-        (
-            ("us", "s"),
-            ["client_secret_post", "client_secret_basic"],
-            None,
-            {"client_id": "us", "client_secret": "s"},
-        ),
-        (("i d", "s+"), ["client_secret_basic", "client_secret_post"], None, BASIC),
+        ((), [BY_BASIC, BY_POST], SECRET, {"client_id": "r", **SECRET}),
+        (("us", "s"), [BY_POST, BY_BASIC], None, {"client_id": "us", **SECRET}),
+        (("i d", "s+"), [BY_BASIC, BY_POST], None, BASIC),
         ((CIMD,), ["tls"], None, {"client_id": CIMD}),
         (("us",), ["tls"], None, {"client_id": "us"}),
     ],
 )
 def test_oauth_registers_and_proves_who_it_is(world, who, offered, made, proof):
-    world.change(
-        "issuer",
-        {
-            "token_endpoint_auth_methods_supported": offered,
-            "client_id_metadata_document_supported": who == (CIMD,),
-        },
-    )
+    world.change("issuer", {"token_endpoint_auth_methods_supported": offered})
+    by_url = {"client_id_metadata_document_supported": who == (CIMD,)}
+    world.change("issuer", by_url)
     world.change("registration", 404 if made is None else made)
     log_in(world.hook(metadata_url=CIMD) if who in ((CIMD,), ()) else world.hook(*who))
     *_, headers, form = world.asked[-1]
     assert proof.items() <= {**headers, **form}.items()
     assert ("Authorization" in headers) == (proof is BASIC) == ("client_id" not in form)
-    assert [one for *_, one in world.asked if "redirect_uris" in one] == [
-        {
-            "application_type": "native",
-            "client_name": "mcp_ref",
-            "redirect_uris": [BACK],
-            "grant_types": ["authorization_code", "refresh_token"],
-            "response_types": ["code"],
-            "token_endpoint_auth_method": (offered or ["none"])[-1],
-        }
-    ] * (made is not None)
+    registered = {
+        "application_type": "native",
+        "client_name": "mcp_ref",
+        "redirect_uris": [BACK],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": (offered or ["none"])[-1],
+    }
+    assert world.forms("redirect_uris") == [registered] * (made is not None)
 
 
 class Left(BaseException):
@@ -517,9 +434,6 @@ def test_after_one_failed_login_the_client_is_registered_anew(world, refusal):
     world.change("token", {"refresh_token": None})
     log_in(world.hook(store=store))
 
-    def registrations():
-        return len([form for *_, form in world.asked if "redirect_uris" in form])
-
     kept = {}
     visit = world.visit
 
@@ -533,15 +447,15 @@ def test_after_one_failed_login_the_client_is_registered_anew(world, refusal):
         world.change("token", refusal)
     with pytest.raises((Left, oauth.OAuthError)):
         log_in(world.hook(store=store, scope="more"))
-    assert registrations() == 1
+    assert len(world.forms("redirect_uris")) == 1
     if isinstance(refusal, Left):
         store = kept
     world.visit = visit
     world.change("token", (200, {"access_token": "new", "token_type": "bearer"}))
     log_in(world.hook(store=store, scope="more"))
-    assert registrations() == 2
+    assert len(world.forms("redirect_uris")) == 2
     log_in(world.hook(store=store, scope="and more"))
-    assert registrations() == 2
+    assert len(world.forms("redirect_uris")) == 2
 
 
 # What a terminal obeys, or what turns or hides text: controls, C1, directions, line
@@ -570,13 +484,7 @@ def test_what_an_issuer_says_is_shown_as_plain_text(world):
             with pytest.raises(oauth.OAuthError) as caught:
                 log_in(made.hook(), f'Bearer error_description="{text}"')
         said.append(str(caught.value))
-    device = {
-        "verification_uri": "https://x.test/",
-        "user_code": "A" + text,
-        "device_code": "d",
-    }
-    world.change("issuer", {"device_authorization_endpoint": ISSUER + "/device"})
-    world.at[ISSUER + "/device"] = device
+    with_device(world, user_code="A" + text)
     world.change("token", GONE)
     with pytest.raises(oauth.OAuthError):
         log_in(world.hook(grant=oauth.AuthorizationCode(browser)))
@@ -593,7 +501,7 @@ def test_a_user_who_declines_needs_no_new_client(world, answer):
         log_in(world.hook(store=store, scope="more"))
     world.change("callback", {"error": None, "code": "the-code"})
     log_in(world.hook(store=store, scope="more"))
-    assert len([form for *_, form in world.asked if "redirect_uris" in form]) == 1
+    assert len(world.forms("redirect_uris")) == 1
 
 
 def test_a_refused_login_is_tried_once(world):
@@ -605,12 +513,9 @@ def test_a_refused_login_is_tried_once(world):
             return world.visit(url)
 
     world.change("callback", {"error": "access_denied", "error_description": "no"})
-    metadata = {}
-    with http_serving(
-        mcp.Server("guarded"),
-        metadata=metadata,
-        authorize=mcp.bearer({"none": "ann"}),
-    ) as httpd:
+    metadata, authorize = {}, mcp.bearer({"none": "ann"})
+    server = mcp.Server("guarded")
+    with http_serving(server, metadata=metadata, authorize=authorize) as httpd:
         metadata.update(guard.resource_metadata(httpd.url, [ISSUER]))
         world.resource = httpd.url
         hook = world.hook(grant=oauth.AuthorizationCode(Declines()))
@@ -618,7 +523,7 @@ def test_a_refused_login_is_tried_once(world):
             client.connect(httpd.url, authorize=hook)
     assert str(caught.value) == "the login failed: access_denied no"
     assert len(visits) == 1
-    assert len([form for *_, form in world.asked if "redirect_uris" in form]) == 1
+    assert len(world.forms("redirect_uris")) == 1
 
 
 @parametrize(
@@ -641,22 +546,18 @@ def test_a_refusal_says_why_in_the_issuers_words(world, content, said, monkeypat
 
 def test_oauth_grants_without_a_user(world):
     sso = oauth.EnterpriseManaged(PLACES["provider"], lambda: "who", "sso", "x")
-    jag = {
-        "grant_type": URN + "grant-type:jwt-bearer",
-        "assertion": "jag for " + ISSUER,
-    }
+    jag = {"grant_type": URN + "grant-type:jwt-bearer"}
+    jag["assertion"] = "jag for " + ISSUER
     for grant, form in (
         (oauth.Workload(lambda issuer: "jag for " + issuer), jag),
         (sso, jag),
         (oauth.ClientCredentials(), {"grant_type": "client_credentials"}),
     ):
         hook = world.hook("i d", "s+", grant=grant)
-        assert (
-            log_in(hook, "Bearer scope=a")["Authorization"]
-            == f"Bearer at{world.issued}"
-        )
+        headers = log_in(hook, "Bearer scope=a")
+        assert headers["Authorization"] == f"Bearer at{world.issued}"
         assert world.asked[-1][3] == {"scope": "a", "resource": MCP, **form}
-    assert next(form for *_, form in world.asked if "subject_token" in form) == {
+    assert world.forms("subject_token")[0] == {
         "grant_type": URN + "grant-type:token-exchange",
         "audience": ISSUER,
         "resource": MCP,
@@ -683,20 +584,14 @@ def test_oauth_keeps_tokens_in_a_file_for_its_owner(world, tmp_path):
     assert log_in(one) == log_in(two, uses=1) == {"Authorization": "Bearer at1"}
     modes = [oct(place.stat().st_mode)[-3:] for place in (path, path.parent)]
     assert modes == ["600", "700"] or os.name != "posix"
-    assert (
-        log_in(two) == log_in(one) == {"Authorization": "Bearer at2"}
-        and world.issued == 2
-    )
+    assert log_in(two) == log_in(one) == {"Authorization": "Bearer at2"}
+    assert world.issued == 2
     for seconds, token in ((3600 - oauth.EARLY_SECONDS, "at2"), (1, "at3")):
         world.time += seconds
-        assert (
-            log_in(world.hook(store=oauth.TokenFile(path)))["Authorization"]
-            == "Bearer " + token
-        )
-    for mode, error in (
-        (0o600, "not a token"),
-        (0o640, "others can read" if POSIX else "not"),
-    ):
+        headers = log_in(world.hook(store=oauth.TokenFile(path)))
+        assert headers["Authorization"] == "Bearer " + token
+    others = "others can read" if POSIX else "not"
+    for mode, error in ((0o600, "not a token"), (0o640, others)):
         path.write_text("7")
         path.chmod(mode)
         with pytest.raises(oauth.OAuthError, match=error):
@@ -712,35 +607,28 @@ def signed_claims(token: str, ours: dict, bound: dict) -> list:
     """Check signature, head and time of a token; return the other claims."""
     text, _, signature = token.rpartition(".")
     head, claims = (json.loads(guard.unb64(part)) for part in text.split("."))
-    assert guard.has_signed(
-        head.get("jwk", ours), "ES256", text, guard.unb64(signature)
-    )
-    assert (
-        claims.pop("jti") and claims.pop("iat") == 1000 and head.pop("alg") == "ES256"
-    )
-    assert head == (
-        {"kid": "k1"} if "aud" in claims else {"typ": "dpop+jwt", "jwk": bound}
-    )
+    key = head.get("jwk", ours)
+    assert guard.has_signed(key, "ES256", text, guard.unb64(signature))
+    assert claims.pop("jti") and claims.pop("iat") == 1000
+    assert head.pop("alg") == "ES256"
+    proof = {"typ": "dpop+jwt", "jwk": bound}
+    assert head == ({"kid": "k1"} if "aud" in claims else proof)
     return list(claims.values())
 
 
 def test_oauth_signs(world, monkeypatch):
     pytest.importorskip("cryptography")
     key, store = oauth.Key(oauth.new_pem(), "k1"), {}
-    world.change(
-        "issuer", {"token_endpoint_auth_methods_supported": ["none", "private_key_jwt"]}
-    )
+    methods = ["none", "private_key_jwt"]
+    world.change("issuer", {"token_endpoint_auth_methods_supported": methods})
     for secret in ("", "s"):
         log_in(world.hook("robot", secret, key=key, grant=oauth.ClientCredentials()))
-    world.change(
-        "token", [(400, {"error": "use_dpop_nonce"}, {"dpop-nonce": "n1"}), {}]
-    )
+    refused = (400, {"error": "use_dpop_nonce"}, {"dpop-nonce": "n1"})
+    world.change("token", [refused, {}])
     sent = [log_in(world.hook(store=store), "DPoP", nonce="r1", uses=1)]
     hook = world.hook(store=store)
-    sent += [
-        log_in(hook, 'DPoP error="use_dpop_nonce"', nonce=one)
-        for one in ("r1", "r2", "r2")
-    ]
+    for nonce in ("r1", "r2", "r2"):
+        sent.append(log_in(hook, 'DPoP error="use_dpop_nonce"', nonce=nonce))
     assert [one["Authorization"] for one in sent] == ["DPoP at3"] * 3 + ["DPoP at4"]
     tokens = [
         one
@@ -751,9 +639,8 @@ def test_oauth_signs(world, monkeypatch):
     bound = oauth.Key(store["dpop"]["pem"]).jwk()
     tokens += [one["DPoP"] for one in sent]
     came = [signed_claims(token, key.jwk(), bound) for token in tokens]
-    used, new = (
-        oauth.b64(hashlib.sha256(token).digest()) for token in (b"at3", b"at4")
-    )
+    digests = [hashlib.sha256(token).digest() for token in (b"at3", b"at4")]
+    used, new = map(oauth.b64, digests)
     assert came == [["robot", "robot", ISSUER, 1120]] * 2 + [
         ["POST", TOKEN],
         ["POST", TOKEN, "n1"],
@@ -770,27 +657,22 @@ def test_oauth_signs(world, monkeypatch):
 
 
 def test_oauth_from_end_to_end(world, monkeypatch):
-    visits, threads, hooks, metadata = [], [], [], {}
+    visits, visiting, hooks, metadata = [], [], [], {}
 
     def browse(url: str):
         page = dict(parse_qsl(url.partition("?")[2]))
         ends = ["x", "?state=x", "?code=c&state=" + page["state"]]
-        threads.append(
-            threading.Thread(
-                target=lambda: visits.extend(
-                    real_fetch("GET", page["redirect_uri"] + end, {})[0] for end in ends
-                )
-            )
-        )
-        threads[0].start()
+
+        def visit():
+            for end in ends:
+                visits.append(real_fetch("GET", page["redirect_uri"] + end, {})[0])
+
+        visiting.append(begin(visit))
 
     monkeypatch.setattr("webbrowser.open", browse)
     world.change("token", (200, {"access_token": "at1", "token_type": "bearer"}))
-    with http_serving(
-        mcp.Server("guarded"),
-        metadata=metadata,
-        authorize=lambda headers: hooks[0](headers),
-    ) as httpd:
+    options = {"metadata": metadata, "authorize": lambda headers: hooks[0](headers)}
+    with http_serving(mcp.Server("guarded"), **options) as httpd:
         url = httpd.url
         metadata.update(guard.resource_metadata(url, [ISSUER], scopes_supported=["a"]))
         hooks.append(guard.introspection(ISSUER + "/i", "i d", "s+", resource=url))
@@ -801,7 +683,7 @@ def test_oauth_from_end_to_end(world, monkeypatch):
             world.at[ISSUER + "/i"] = answer
             with pytest.raises(mcp.HttpError, match="retry"):
                 hooks[0]({"authorization": "bearer at2"})
-        threads[0].join(PATIENCE)
+        visiting[0].result(PATIENCE)
         assert visits == [404, 404, 200] and BASIC.items() <= world.asked[-1][2].items()
     monkeypatch.setattr("webbrowser.open", bool)
     with pytest.raises(oauth.OAuthError, match="within 0 seconds"):
@@ -816,11 +698,8 @@ def test_two_programs_that_share_a_token_file_lose_nothing(tmp_path):
         for number in range(20):
             store[f"{name} {number}"] = {"number": number}
 
-    threads = [threading.Thread(target=fill, args=[name]) for name in "abc"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
+    for filling in [begin(fill, name) for name in "abc"]:
+        filling.result(PATIENCE)
     content = json.loads((tmp_path / "tokens").read_text())
     assert len(content) == 60
 
@@ -848,11 +727,8 @@ def test_a_slow_visitor_does_not_hold_up_a_login():
                     slow.sendall(b"x")
 
         def visit(url: str) -> bool:
-            threading.Thread(target=drip, daemon=True).start()
-            address = uri + "?code=c&state=s"
-            threading.Thread(
-                target=lambda: real_fetch("GET", address, {}), daemon=True
-            ).start()
+            begin(drip)
+            begin(real_fetch, "GET", uri + "?code=c&state=s", {})
             return True
 
         with pytest.MonkeyPatch.context() as patch:
@@ -982,6 +858,9 @@ def test_oauth_says_who_must_correct_a_slash(world, theirs):
     assert log_in(hook) == {"Authorization": "Bearer at1"}
 
 
+ROBOT = {"client_secret": "s", "grant": "client_credentials"}
+
+
 # settings, what the login page is asked with, what the token endpoint gets
 @parametrize(
     "settings, page, form",
@@ -990,11 +869,7 @@ def test_oauth_says_who_must_correct_a_slash(world, theirs):
         ({"resource": "no"}, {}, {}),
         ({"audience": "api://x"}, {"audience": "api://x"}, {"audience": "api://x"}),
         ({"scope": "a b"}, {"scope": "a b"}, {}),
-        (
-            {"client_id": "me", "client_secret": "s", "grant": "client_credentials"},
-            {},
-            {"grant_type": "client_credentials"},
-        ),
+        ({"client_id": "me", **ROBOT}, {}, {"grant_type": "client_credentials"}),
     ],
 )
 def test_oauth_takes_settings(world, settings, page, form):
@@ -1022,11 +897,8 @@ def test_oauth_names_what_is_wrong_with_settings(settings, word):
 
 def test_oauth_reads_settings_where_hosts_and_people_write_them():
     host = {"clientId": "me", "scopes": ["a", "b"], "callbackPort": 7777}
-    assert oauth.settings_in(host) == {
-        "client_id": "me",
-        "scope": "a b",
-        "redirect_port": "7777",
-    }
+    found = {"client_id": "me", "scope": "a b", "redirect_port": "7777"}
+    assert oauth.settings_in(host) == found
     environ = {"MCP_OAUTH_CLIENT_SECRET": "s", "PATH": "/bin", "scope": "no"}
     assert oauth.settings_from(environ) == {"client_secret": "s"}
     assert oauth.settings_in({"resource": False}) == {"resource": "no"}
@@ -1040,13 +912,7 @@ def test_oauth_uses_another_device_where_there_is_no_browser(world, monkeypatch)
     pending = (400, {"error": "authorization_pending"})
     slower = (400, {"error": "slow_down"})
     device = ISSUER + "/device"
-    world.change("issuer", {"device_authorization_endpoint": device})
-    world.at[device] = {
-        "device_code": "secret",
-        "user_code": "AB-CD",
-        "verification_uri": ISSUER + "/enter",
-        "interval": 2,
-    }
+    with_device(world, interval=2)
     browser = oauth.Browser(opens=False, say=said.append)
     for answers, expected in (([pending, slower, {}], "Bearer at1"), ([GONE], "")):
         world.at[TOKEN] = answers
@@ -1058,7 +924,7 @@ def test_oauth_uses_another_device_where_there_is_no_browser(world, monkeypatch)
             assert log_in(hook) == {"Authorization": expected}
     assert slept == [2, 7]
     assert said[0] == (f"Open {ISSUER}/enter on any device, and enter the code AB-CD")
-    registered = next(form for *_, form in world.asked if "redirect_uris" in form)
+    registered = world.forms("redirect_uris")[0]
     assert URN + "grant-type:device_code" in registered["grant_types"]
     asked = [form for _, url, _, form in world.asked if url == device]
     assert asked[0] == {"client_id": "r", "resource": MCP}
@@ -1134,7 +1000,7 @@ def guarded_server(world, monkeypatch, tmp_path):
     def browse(url: str):
         world.page = dict(parse_qsl(url.partition("?")[2]))
         back = f"{world.page['redirect_uri']}?code=c&state={world.page['state']}"
-        threading.Thread(target=real_fetch, args=("GET", back, {})).start()
+        begin(real_fetch, "GET", back, {})
 
     monkeypatch.setattr("webbrowser.open", browse)
     answer = {"access_token": "at1", "token_type": "bearer", "refresh_token": "rt1"}
@@ -1200,12 +1066,6 @@ def test_the_command_names_what_is_wrong_with_a_login(words, keyword, capsys):
 def test_the_command_opens_no_browser(world, guarded, capsys, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda url: pytest.fail("it was opened"))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    device = {"device_authorization_endpoint": ISSUER + "/device"}
-    world.change("issuer", device)
-    world.at[ISSUER + "/device"] = {
-        "device_code": "d",
-        "user_code": "AB-CD",
-        "verification_uri": ISSUER + "/enter",
-    }
+    with_device(world)
     assert cli.main(["login", "--no-browser", guarded]) == 0
     assert "enter the code AB-CD" in capsys.readouterr()[1]

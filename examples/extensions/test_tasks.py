@@ -1,11 +1,5 @@
 """Tests of tasks.py: the server's half by a clock of ours, then the client's."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import re
@@ -31,21 +25,14 @@ KNOWS_TASKS = {**tasks.DECLARE, "elicitation": {}}
 TASK_ERROR: Any = {"code": 7, "message": "seven", "data": [7]}
 WORKS, DONE = {"status": "working"}, {"status": "completed", "result": {"x": 1}}
 ASKS = {"status": "input_required", "inputRequests": {"k": "?"}}
-LOST, STOP, UPDATES = (
-    OSError("lost"),
-    ["get", "cancel"],
-    [("update", {k: "? tag"}) for k in "kl"],
-)
+LOST, STOP = OSError("lost"), ["get", "cancel"]
+UPDATES = [("update", {k: "? tag"}) for k in "kl"]
 
 
 class Clock:  # stands in for the module `time`; sleeping moves it
     def __init__(self):
-        self.now, self.pauses, self.strftime, self.gmtime = (
-            1.8e9,
-            [],
-            time.strftime,
-            time.gmtime,
-        )
+        self.now, self.pauses = 1.8e9, []
+        self.strftime, self.gmtime = time.strftime, time.gmtime
         self.time = self.monotonic = lambda: self.now
 
     def sleep(self, seconds: float):
@@ -110,19 +97,15 @@ def test_a_task_from_start_to_end():
     bake, begin = Oven(), "2027-01-15T08:00:00Z"
     made = bake("tools/call", name="hold", arguments={"says": "in the oven"})
     task = made.pop("taskId")
-    assert (
-        re.fullmatch("[0-9a-f]{32}", task)
-        and made.pop("_meta")
-        and made
-        == {
-            "resultType": "task",
-            "status": "working",
-            "ttlMs": 3_600_000,
-            "pollIntervalMs": 1000,
-            "createdAt": begin,
-            "lastUpdatedAt": begin,
-        }
-    )
+    assert re.fullmatch("[0-9a-f]{32}", task) and made.pop("_meta")
+    assert made == {
+        "resultType": "task",
+        "status": "working",
+        "ttlMs": 3_600_000,
+        "pollIntervalMs": 1000,
+        "createdAt": begin,
+        "lastUpdatedAt": begin,
+    }
     other = bake.make("hold")
     bake.until(other, "working", statusMessage="1")
     bake.until(task, "working", statusMessage="in the oven", result=None)
@@ -142,12 +125,8 @@ def test_a_task_from_start_to_end():
     bake.until(
         bake.make("must", says="own"), "failed", error=TASK_ERROR, statusMessage="seven"
     )
-    bake.until(
-        bake.make("hold", says="value"),
-        "completed",
-        error=None,
-        result={"isError": True},
-    )
+    failed = {"error": None, "result": {"isError": True}}
+    bake.until(bake.make("hold", says="value"), "completed", **failed)
     with pytest.raises(TypeError, match="Context"):
         bake.tasks.tool(lambda: "x")
     with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError):
@@ -157,31 +136,21 @@ def test_a_task_from_start_to_end():
 @parametrize(
     "declared, who, ident, code",
     [
-        *[
-            (declared, "ann", None, -32021)
-            for declared in (
-                {},
-                {"extensions": []},
-                {"extensions": {tasks.EXTENSION: 3}},
-                {"tasks": {}},
-            )
-        ],
-        *[
-            (KNOWS_TASKS, *rest, -32602)
-            for rest in (("bob", None), ("ann", "x"), ("ann", ["x"]))
-        ],
+        ({}, "ann", None, -32021),
+        ({"extensions": []}, "ann", None, -32021),
+        ({"extensions": {tasks.EXTENSION: 3}}, "ann", None, -32021),
+        ({"tasks": {}}, "ann", None, -32021),
+        (KNOWS_TASKS, "bob", None, -32602),
+        (KNOWS_TASKS, "ann", "x", -32602),
+        (KNOWS_TASKS, "ann", ["x"], -32602),
     ],
 )
 def test_who_has_tasks(declared, who, ident, code):
     bake = Oven()
     task = bake.make("must", says="own")
     for verb in ("get", "cancel", "update"):
-        assert (
-            bake(
-                "tasks/" + verb, declared, who, taskId=ident or task, inputResponses={}
-            )
-            == code
-        )
+        given = {"taskId": ident or task, "inputResponses": {}}
+        assert bake("tasks/" + verb, declared, who, **given) == code
     assert bake("tasks/update", taskId=task, inputResponses=["x"]) == -32602
     if code == -32021:
         bake.opened.set()
@@ -194,10 +163,9 @@ def test_who_has_tasks(declared, who, ident, code):
             done["resultType"] == "complete"
             and done["content"][0]["text"] == "baked for ann"
         )
+    options = {"revision": NEWEST_LEGACY, "declare": tasks.DECLARE}
     with (
-        client.connect(
-            bake.server, revision=NEWEST_LEGACY, declare=tasks.DECLARE
-        ) as session,
+        client.connect(bake.server, **options) as session,
         pytest.raises(mcp.RpcError, match="not found"),
     ):
         assert session.call_tool("must")["isError"]
@@ -212,15 +180,10 @@ def test_who_has_tasks(declared, who, ident, code):
 def test_a_task_asks_and_takes_answers_one_by_one(late, runs):
     bake = Oven()
     task = bake.make("ask")
-    first = bake.until(
-        task,
-        "input_required",
-        requestState=None,
-        inputRequests={
-            "1-a-b": {"params": {"message": "A"}},
-            "1-c": {"params": {"message": "C"}},
-        },
-    )
+    asked = {"1-a-b": {"params": {"message": "A"}}}
+    asked["1-c"] = {"params": {"message": "C"}}
+    given = {"requestState": None, "inputRequests": asked}
+    first = bake.until(task, "input_required", **given)
     # only the first answer counts; a bad one is asked for again
     for key, n, now_asked in (
         ("other", 1, first["inputRequests"]),
@@ -237,11 +200,8 @@ def test_a_task_asks_and_takes_answers_one_by_one(late, runs):
             bake("tasks/update", taskId=task, inputResponses=given)["resultType"]
             == "complete"
         )
-        bake.until(
-            task,
-            "input_required" if now_asked else "completed",
-            inputRequests=now_asked,
-        )
+        state = "input_required" if now_asked else "completed"
+        bake.until(task, state, inputRequests=now_asked)
     bake.until(task, "completed", result={"content": [{"text": "234"}]})
     assert bake.runs == [0, *runs]  # late: each run begins without request state
 
@@ -275,12 +235,8 @@ def test_tasks_expire_and_are_not_too_many():
 
 class Played:  # stands in for a client: the answers are a list; an exception is raised
     def __init__(self, answers, closed: bool):
-        self.left, self.sent, self.answer, self.closed = (
-            [*answers],
-            [],
-            "{} {}".format,
-            closed,
-        )
+        self.left, self.sent = [*answers], []
+        self.answer, self.closed = "{} {}".format, closed
         self.result_types, self.mirrored = {}, {}
 
     def request(self, method: str, params):
@@ -292,80 +248,45 @@ class Played:  # stands in for a client: the answers are a list; an exception is
         return {"taskId": "T", **answer}
 
 
+def every(*intervals: Any) -> list[dict[str, Any]]:
+    return [{**WORKS, "pollIntervalMs": one} for one in intervals]
+
+
+ASKS_TWO = {**ASKS, "inputRequests": {"k": "?", "l": "?"}}
+ASKS_MANY = {**ASKS, "inputRequests": {str(n): "?" for n in range(101)}}
+ANSWERED = ["get", UPDATES[0], "get", UPDATES[1], "get", "get"]
+LOST_THRICE = [LOST] * 3
+OFTEN_LOST = [*LOST_THRICE, ASKS, LOST, {}, LOST, LOST, WORKS, *LOST_THRICE, DONE]
+CANCELLED = {"status": "cancelled", "statusMessage": "why"}
+
+
 @parametrize(
     "answers, sent, pauses, outcome",
     [
-        (
-            [{**WORKS, "pollIntervalMs": n} for n in (250, 0, 1e9)] + [WORKS, DONE],
-            ["get"] * 5,
-            [0.25, 0.02, 60, 1],
-            "x",
-        ),
-        *[
-            ([{**WORKS, "pollIntervalMs": n}, DONE], ["get"] * 2, [pause], "x")
-            for n, pause in (
-                (10**400, 60),
-                (-(10**400), 1),
-                (-1, 1),
-                (-0.5, 1),
-                (float("inf"), 60),
-                (float("-inf"), 1),
-                (float("nan"), 0.02),
-            )
-        ],
-        (
-            [
-                ASKS,
-                {},
-                {**ASKS, "inputRequests": {"k": "?", "l": "?"}},
-                {},
-                {**ASKS, **WORKS},
-                DONE,
-            ],
-            ["get", UPDATES[0], "get", UPDATES[1], "get", "get"],
-            [1],
-            "x",
-        ),
-        (
-            [LOST] * 3 + [ASKS, LOST, {}, LOST, LOST, WORKS] + [LOST] * 3 + [DONE],
-            ["get"] * 4 + [UPDATES[0]] * 2 + ["get"] * 7,
-            [1] * 10,
-            "x",
-        ),
-        (
-            [{**ASKS, "inputRequests": {str(n): "?" for n in range(101)}}],
-            STOP,
-            [],
-            "Malformed questions",
-        ),
+        ([*every(250, 0, 1e9), WORKS, DONE], ["get"] * 5, [0.25, 0.02, 60, 1], "x"),
+        ([*every(10**400), DONE], ["get"] * 2, [60], "x"),
+        ([*every(-(10**400)), DONE], ["get"] * 2, [1], "x"),
+        ([*every(-1), DONE], ["get"] * 2, [1], "x"),
+        ([*every(-0.5), DONE], ["get"] * 2, [1], "x"),
+        ([*every(float("inf")), DONE], ["get"] * 2, [60], "x"),
+        ([*every(float("-inf")), DONE], ["get"] * 2, [1], "x"),
+        ([*every(float("nan")), DONE], ["get"] * 2, [0.02], "x"),
+        ([ASKS, {}, ASKS_TWO, {}, {**ASKS, **WORKS}, DONE], ANSWERED, [1], "x"),
+        (OFTEN_LOST, ["get"] * 4 + [UPDATES[0]] * 2 + ["get"] * 7, [1] * 10, "x"),
+        ([ASKS_MANY], STOP, [], "Malformed questions"),
         ([LOST] * 4, ["get"] * 4 + ["cancel"], [1] * 3, "OSError lost"),
         ([LOST], STOP, [], "OSError"),
-        (
-            [{**WORKS, "pollIntervalMs": 40_000}] * 4,
-            ["get"] * 3 + STOP,
-            [40, 40, 0.5],
-            "TimeoutError",
-        ),
+        (every(*[40_000] * 4), ["get"] * 3 + STOP, [40, 40, 0.5], "TimeoutError"),
         ([{"status": "failed", "error": TASK_ERROR}], STOP, [], "RpcError 7 seven"),
         ([{"status": "failed", "error": {"code": "x"}}], STOP, [], "RpcError -32603"),
-        (
-            [{"status": "cancelled", "statusMessage": "why"}],
-            STOP,
-            [],
-            "RequestCancelled why",
-        ),
-        *[
-            ([state], STOP, [], "Malformed T")
-            for state in (
-                {},
-                {"status": "done"},
-                {"status": ["working"]},
-                {"status": "completed", "result": []},
-                {"status": "input_required"},
-                {**WORKS, "taskId": "U"},
-                {**WORKS, "pollIntervalMs": "5"},
-            )
-        ],
+        ([CANCELLED], STOP, [], "RequestCancelled why"),
+        ([{}], STOP, [], "Malformed T"),
+        ([{"status": "done"}], STOP, [], "Malformed T"),
+        ([{"status": ["working"]}], STOP, [], "Malformed T"),
+        ([{"status": "completed", "result": []}], STOP, [], "Malformed T"),
+        ([{"status": "input_required"}], STOP, [], "Malformed T"),
+        ([{**WORKS, "taskId": "U"}], STOP, [], "Malformed T"),
+        (every("5"), STOP, [], "Malformed T"),
     ],
 )
 def test_a_client_follows_a_task(monkeypatch, answers, sent, pauses, outcome):

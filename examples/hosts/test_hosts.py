@@ -1,11 +1,5 @@
 """Tests of a server inside an application, whose data one thread may touch."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import asyncio

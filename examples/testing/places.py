@@ -1,11 +1,5 @@
 """What several test files use: processes, HTTP by hand, played servers."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import contextlib
@@ -147,20 +141,19 @@ def serve_tool(function, **options) -> tuple[Any, Any]:
 
 
 DEEP: Any = None
-
-
 for _ in range(5000):
     DEEP = [DEEP]
 
 
 def command(
-    *words: str, text: str = "", cwd="/", seconds=3 * PATIENCE, path=MCP_REF.parent
+    *words: str, text="", stdin=None, cwd="/", seconds=3 * PATIENCE, path=MCP_REF.parent
 ):
     """Run the module as a program: by -m, which keeps its bytecode. `path`: the folder
     of another copy."""
+    given: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text}
     return subprocess.run(
         [sys.executable, "-W", "error", *words],
-        input=text,
+        **given,
         encoding="utf-8",
         errors="replace",
         capture_output=True,
@@ -200,11 +193,7 @@ def is_refused(words: list[str], keyword: str, folder: Path):
 
 
 POST = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-
-
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
-
-
 JSON = {"Content-Type": "application/json", "Mcp-Session-Id": "s1"}
 
 
@@ -253,19 +242,17 @@ def program_of(before: str, after: str) -> list[str]:
 
 
 def words_of(result: dict) -> str:
+    """Return the first text of a result, or the message of an error."""
     return result.get("message") or result["content"][0]["text"]
 
 
 def said(one, name: str, **options) -> str:
-    return one.call_tool(name, **options)["content"][0]["text"]
+    """Call a tool; return the first text of its result."""
+    return words_of(one.call_tool(name, **options))
 
 
 COURSE = HERE / "examples" / "course"
-
-
 TOOLS = HERE / "examples" / "tools"
-
-
 mount = load("mount", HERE / "examples" / "mount.py")
 
 
@@ -276,38 +263,23 @@ def mounted_answer(how: str, verb: str, headers: dict, message):
         "HTTP_" * (name[:8] != "content-") + name.upper().replace("-", "_"): text
         for name, text in headers.items()
     }
-    environ.update(
-        REQUEST_METHOD=verb,
-        PATH_INFO=path,
-        SCRIPT_NAME="",
-        QUERY_STRING="",
-        CONTENT_LENGTH=str(len(body)),
-    )
+    environ.update(REQUEST_METHOD=verb, PATH_INFO=path, SCRIPT_NAME="", QUERY_STRING="")
+    environ["CONTENT_LENGTH"] = str(len(body))
     if how == "cloud":  # an event of payload format 2.0
-        said = mount.handler(
-            {
-                "rawPath": path,
-                "requestContext": {"http": {"method": verb}},
-                "headers": headers,
-                "body": body.decode(),
-            }
-        )
+        event = {"rawPath": path, "headers": headers, "body": body.decode()}
+        event["requestContext"] = {"http": {"method": verb}}
+        said = mount.handler(event)
         yield http_answer(said["statusCode"], said["headers"], said["body"])
     elif how == "cgi":
-        done = subprocess.run(
+        environ["GATEWAY_INTERFACE"] = "CGI/1.1"
+        environ["HTTP_CONTENT_TYPE"] = environ.get("CONTENT_TYPE", "")
+        printed = subprocess.check_output(
             [sys.executable, mount.__file__],
             input=body,
-            stdout=subprocess.PIPE,
             timeout=3 * PATIENCE,
-            check=True,
-            env={
-                **os.environ,
-                **environ,
-                "GATEWAY_INTERFACE": "CGI/1.1",
-                "HTTP_CONTENT_TYPE": environ.get("CONTENT_TYPE", ""),
-            },
+            env={**os.environ, **environ},
         )
-        answer = done.stdout.replace(b"Status:", b"HTTP/1.1", 1)
+        answer = printed.replace(b"Status:", b"HTTP/1.1", 1)
         # The site closes, and must say so, or the client uses the connection again.
         yield answer.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
     else:
@@ -339,8 +311,6 @@ def overview(page: str) -> str:
 
 
 LESSONS = {path.stem: path for path in (COURSE / "lessons").glob("[0-9]*.md")}
-
-
 EXERCISES = (COURSE / "exercises.md").read_text("utf-8").split("\n## ")[1:]
 
 
@@ -372,6 +342,9 @@ def make_certificate(folder: str) -> None:
     subprocess.run(["openssl", *words.split()], check=True, capture_output=True)
 
 
+DEPENDS_ON_TIME = re.compile("[A-Z]+ [a-z-]*(cancel|hang|disconnect)")
+
+
 def play_vectors(*target, revisions=ORDER, again=True, path=MCP_REF.parent):
     done = command(
         str(HERE / "examples" / "vectors" / "run.py"),
@@ -384,10 +357,7 @@ def play_vectors(*target, revisions=ORDER, again=True, path=MCP_REF.parent):
     faults = [
         one
         for one in re.findall(r"(?ms)^[A-Z]{5,} [a-z].*?(?=\n\n)", done.stdout)
-        if "passes alone" not in one
-        and not
-        # these depend on time
-        re.match("[A-Z]+ [a-z-]*(cancel|hang|disconnect)", one)
+        if "passes alone" not in one and not DEPENDS_ON_TIME.match(one)
     ]
     # on a busy machine, calls end before a cancel
     if again and (done.returncode or faults):

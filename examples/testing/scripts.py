@@ -80,12 +80,6 @@ server="fixture") as t: t("> 1 ping")` plays lines. MCP_REF, MCP_CLIENT: the fil
 test; MCP_PATIENCE: seconds to wait before a test fails.
 """
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import ast
@@ -120,8 +114,6 @@ from testing import revisions
 
 
 HERE = Path(__file__).resolve().parents[2]
-
-
 PATIENCE = float(os.environ.get("MCP_PATIENCE", "10"))
 
 
@@ -131,22 +123,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 POSIX, OTHER = os.name == "posix", "Windows has other signals, descriptors and shells"
-
-
 COVERAGE = {
     name: text for name, text in os.environ.items() if name.startswith("COVERAGE_")
 }
-
-
 parametrize = pytest.mark.parametrize
-
-
 needs_posix = pytest.mark.skipif(not POSIX, reason=OTHER)
-
-
 MCP_REF = Path(os.environ.get("MCP_REF", HERE / "mcp_ref.py")).resolve()
-
-
 MCP_CLIENT = Path(
     os.environ.get("MCP_CLIENT", HERE / "examples" / "mcp_client.py")
 ).resolve()
@@ -182,17 +164,9 @@ MODERN = mcp.versions("modern")
 NEWEST = ORDER[0]
 NEWEST_LEGACY = LEGACY[0]
 OLDEST = ORDER[-1]
-
-
 CARRIERS = ["memory", "pipe", "http"]
-
-
 META = "io.modelcontextprotocol/"
-
-
 EVERYTHING = HERE / ".ci" / "everything_server.py"
-
-
 TIME = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
@@ -203,8 +177,6 @@ CODES = {
 
 
 MIRRORED = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}
-
-
 STATUS = {-32700: 400, -32601: 404, -32020: 400, -32021: 400, -32022: 400}
 
 
@@ -223,11 +195,8 @@ def limits(**values):
 def within(version: str, first: str, last: str) -> bool:
     """Tell whether a revision is one of those from the first to the last; "" is no
     bound."""
-    return (
-        ORDER.index(last or NEWEST)
-        <= ORDER.index(version)
-        <= ORDER.index(first or OLDEST)
-    )
+    ends = range(ORDER.index(last or NEWEST), ORDER.index(first or OLDEST) + 1)
+    return ORDER.index(version) in ends
 
 
 def exists(row, version: str) -> bool:
@@ -307,36 +276,19 @@ def empty(stage: Stage):
 
 def fixture(stage: Stage, **options):
     """Make a server with some of everything."""
-    server = mcp.Server(
-        "test",
-        "1.2",
-        "Use it gently.",
-        title="Test",
-        websiteUrl="https://example.org",
-        **options,
-    )
+    options.update(title="Test", websiteUrl="https://example.org")
+    server = mcp.Server("test", "1.2", "Use it gently.", **options)
     fixture_tools(server, stage)
     fixture_speaking_tools(server)
     fixture_waiting_tools(server, stage)
     fixture_coroutines(server, stage)
     fixture_resources(server)
-    part = {
-        name: {"type": kind, "x-mcp-header": name}
-        for name, kind in (
-            ("region", ["string", "null"]),
-            ("n", "integer"),
-            ("on", "boolean"),
-            ("deep", "string"),
-        )
-    }
+    kinds = {"region": ["string", "null"], "n": "integer", "on": "boolean"}
+    kinds["deep"] = "string"
+    part = {name: {"type": kinds[name], "x-mcp-header": name} for name in kinds}
     inner = {"type": "object", "properties": {"deep": part.pop("deep")}}
-    server.tool(
-        name="place",
-        input_schema={
-            "type": "object",
-            "properties": {**part, "inner": inner, "x": True},
-        },
-    )(lambda **given: "placed")
+    schema = {"type": "object", "properties": {**part, "inner": inner, "x": True}}
+    server.tool(name="place", input_schema=schema)(lambda **given: "placed")
 
     @server.method(
         "example.org/verb", extension="example.org/ext", settings={"level": 3}
@@ -465,14 +417,12 @@ def fixture_coroutines(server, stage: Stage):
             finally:
                 stage.report("unwound")
         if what == "asks":
-            return (await asyncio.to_thread(ctx.elicit, "Which?", key="q", x=int))[
-                "action"
-            ]
+            asked = asyncio.to_thread(ctx.elicit, "Which?", key="q", x=int)
+            return (await asked)["action"]
         if what == "asks in a group":
             async with asyncio.TaskGroup() as group:
-                group.create_task(
-                    asyncio.to_thread(ctx.elicit, "Which?", key="q", x=int)
-                )
+                asked = asyncio.to_thread(ctx.elicit, "Which?", key="q", x=int)
+                group.create_task(asked)
         if what == "awaits":
             asked = ctx.elicit("Which?", key="q", x=int)
             return (await asyncio.wait_for(asked, PATIENCE))["action"]
@@ -507,10 +457,9 @@ def fixture_resources(server):
         """Greet someone."""
         return f"Hello, {name}!" * times
 
+    names = ("ada", "alan", "grace")
     server.completion("greet", "name")(
-        lambda typed: [
-            name for name in ("ada", "alan", "grace") if name.startswith(typed)
-        ]
+        lambda typed: [name for name in names if name.startswith(typed)]
     )
 
 
@@ -584,11 +533,13 @@ def rows_of(text: str) -> list[Row]:
     return found
 
 
+CALL = re.compile(r"(?<!\S):(\w+)(?: (\{.*?\}))?(?= (?:\?|=>|->)|$)")
+
+
 def exchange_of(row: str) -> list[str]:
     """Return the lines that `[ON] REQUEST ? KEY QUESTION -> REPLY => ANSWER` stands
     for."""
-    row = re.sub(
-        r"(?<!\S):(\w+)(?: (\{.*?\}))?(?= (?:\?|=>|->)|$)",
+    row = CALL.sub(
         lambda call: (
             f'tools/call {{"name": "{call[1]}", "arguments": {call[2] or "{}"}}}'
         ),
@@ -623,30 +574,16 @@ ON = re.compile(
 )
 
 
-OPTIONS = {
-    "on",
-    "server",
-    "client",
-    "connect",
-    "declare",
-    "bare",
-    "limits",
-    "endpoint",
-    "keys",
-    "line",
-}
+OPTIONS = set("on server client connect declare bare limits endpoint keys line".split())
 
 
 def meant(word: str, version: str, carrier: str) -> bool:
     """Tell whether a word of `on:` means this revision, or this carrier."""
     first, dots, last = word.partition("..")
-    return (
-        within(version, first, last)
-        if dots
-        else word
-        in ("*", version, mcp.REVISIONS[version].era, carrier, f"{carrier}-{version}")
-        or (word == "newest" and version == NEWEST)
-    )
+    if dots:
+        return within(version, first, last)
+    names = {"*", version, mcp.REVISIONS[version].era, carrier, f"{carrier}-{version}"}
+    return word in names or (word == "newest" and version == NEWEST)
 
 
 def select(words: str, carriers=CARRIERS) -> list[tuple[str, str]]:
@@ -682,12 +619,8 @@ def scripts(text: str, common: str = ""):
     cases, slugs = [], set[tuple[str, int]]()
     for (head, place), rows in found:
         title, *options = re.split(r" *\| *", f"{head[3:]} | {common}".rstrip(" |"))
-        given = {
-            name: value_of(value.strip())
-            for name, _, value in (
-                option.partition(":") for option in reversed(options)
-            )
-        }
+        parts = [option.partition(":") for option in reversed(options)]
+        given = {name: value_of(value.strip()) for name, _, value in parts}
         assert set(given) <= OPTIONS, f"{place}: unknown option in {head}"
         given.update(module=caller.f_globals["__name__"], place=place, title=title)
         raw = any(">> " in row.text[:30] for row in rows)
@@ -789,10 +722,9 @@ def differences(wanted, came, place: str = "/") -> list[str]:
     elif isinstance(wanted, dict) and isinstance(came, dict):
         pairs = ((key, (wanted[key], came.get(key, ABSENT))) for key in wanted)
     else:
-        same = wanted == came and type(wanted) is type(came)
-        return (
-            [] if same else [f"{place}: expected {wanted!r:.300}, came {came!r:.600}"]
-        )
+        if wanted == came and type(wanted) is type(came):
+            return []
+        return [f"{place}: expected {wanted!r:.300}, came {came!r:.600}"]
     return [
         line
         for key, (one, other) in pairs
@@ -803,13 +735,8 @@ def differences(wanted, came, place: str = "/") -> list[str]:
 # ---- what must hold of every message
 
 
-LISTED = {
-    "tools": "tool",
-    "resources": "resource",
-    "prompts": "prompt",
-    "resourceTemplates": "template",
-    "content": "*",
-}
+LISTED = {"tools": "tool", "resources": "resource", "prompts": "prompt"}
+LISTED.update({"resourceTemplates": "template", "content": "*"})
 
 
 def params_of(message) -> tuple[dict, dict, Any]:
@@ -992,12 +919,8 @@ class Talk:
     """One conversation; calling it with a text plays the lines."""
 
     def __init__(self, version: str, carrier: str, options: dict, stack):
-        self.version, self.carrier, self.options, self.stack = (
-            version,
-            carrier,
-            options,
-            stack,
-        )
+        self.version, self.carrier = version, carrier
+        self.options, self.stack = options, stack
         self.place = options.get("place", "")
         self.played, self.bare = "client" in options, "bare" in options
         self.ours, self.theirs = "<>" if self.played else "><"
@@ -1007,15 +930,14 @@ class Talk:
         self.reached: list[str] = []  # what was reported
         self.problems: list[BaseException] = []
         self.calls = []
+        offers = OFFERS if self.played else {}
         self.names = {
             **{name: str(code) for name, code in CODES.items()},
             "META": META,
             "VERSION": version,
             "NEWEST": NEWEST,
             "NO": '{"action": "decline"}',
-            "DECLARED": json.dumps(
-                options.get("declare", OFFERS if self.played else {})
-            ),
+            "DECLARED": json.dumps(options.get("declare", offers)),
         }
         self.verbs: dict[str, Any] = {
             self.ours: self.send,
@@ -1026,9 +948,7 @@ class Talk:
             "quiet": self.quiet,
             "returns": self.returns,
             "raises": self.raises,
-            "wait": lambda name: self.until(
-                lambda: name in self.reached, f"the gate {name}"
-            ),
+            "wait": self.wait,
             "once": self.once,
             "ended": self.ended,
             "finish": lambda _: self.finish(),
@@ -1162,20 +1082,14 @@ class Talk:
             and asked[-1][1]
             and isinstance(message.get("result"), dict)
         ):
-            message["result"] = {
-                "resultType": "complete",
-                "ttlMs": 0,
-                "cacheScope": "private",
-                **message["result"],
-            }
+            hints = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+            message["result"] = {**hints, **message["result"]}
 
     def send_raw(self, text: str):
         """Send bytes; if they are a message the referee takes note."""
-        data = re.sub(
-            rb"\\x([0-9a-f]{2})",
-            lambda match: bytes([int(match[1], 16)]),
-            text.encode(),
-        )
+        parts = re.split(rb"\\x([0-9a-f]{2})", text.encode())
+        parts[1::2] = [bytes.fromhex(part.decode()) for part in parts[1::2]]
+        data = b"".join(parts)
         message = value_of(data)
         self.referee.note(message, self.ours)
         self.line.send(data, message)
@@ -1186,31 +1100,26 @@ class Talk:
         keyword = ""
         if isinstance(wanted, dict):
             ident = "*" if "method" in wanted else self.ident(label)
-            wanted = {
-                "id": None if label in ("-", "?") else ident,
-                "method": None,
-                **wanted,
-            }
+            ident = None if label in ("-", "?") else ident
+            wanted = {"id": ident, "method": None, **wanted}
             head = {key: wanted[key] for key in ("id", "method")}
             keyword = wanted.get("error", {}).pop("message", "").lower()
-        came = self.until(
-            lambda: [
-                one
-                for one in self.came
-                if self.carrier != "http" or not differences(head, one)
-            ],
-            text,
-        )[0]
+
+        def fitting() -> list:
+            is_ordered = self.carrier != "http"
+            return [
+                one for one in self.came if is_ordered or not differences(head, one)
+            ]
+
+        came = self.until(fitting, text)[0]
         self.came.remove(came)
         for name, key in (("STATE", "requestState"), ("CURSOR", "nextCursor")):
             for value in re.findall(rf'"{key}": "(.*?)"', json.dumps(came)):
                 self.names[name] = value
-        flaws = differences(
-            wanted, {"params": {}, **came} if isinstance(came, dict) else came
-        )
-        flaws += (
-            [] if keyword in json.dumps(came).lower() else [f"no {keyword!r} in it"]
-        )
+        whole = {"params": {}, **came} if isinstance(came, dict) else came
+        flaws = differences(wanted, whole)
+        if keyword not in json.dumps(came).lower():
+            flaws.append(f"no {keyword!r} in it")
         if flaws and isinstance(came, dict) and "error" in came:
             flaws[0] += f"; the error is {came['error'].get('message')!r:.200}"
         assert not flaws, "\n".join([*flaws, f"in {json.dumps(came)[:2000]}"])
@@ -1220,29 +1129,26 @@ class Talk:
 
     def handshake(self, version: str = ""):
         """Open a session, if it is that era; as a client, or as the server of one."""
-        self.version = self.referee.version = self.names["VERSION"] = (
-            version or self.version
-        )
+        version = version or self.version
+        self.version = self.referee.version = self.names["VERSION"] = version
         self(PLAYED_GREETING if self.played else GREETING)
 
     def call(self, text: str):
         """Start a call of the client on a thread."""
         name, *words = re.findall(r"""[{["].*?[]}"](?= |$)|\S+""", text)
-        named = dict(word.split("=") for word in words if re.match(r"\w+=", word))
+        pairs = [word.split("=") for word in words if re.match(r"\w+=", word)]
+        named = {key: value_of(value) for key, value in pairs}
         words = [value_of(word) for word in words if not re.match(r"\w+=", word)]
         function = self.connect if name == "connect" else getattr(self.client, name)
-        self.calls.append(
-            begin(function, *words, **{k: value_of(v) for k, v in named.items()})
-        )
+        self.calls.append(begin(function, *words, **named))
         self.calls[-1].add_done_callback(lambda _: self.report())
 
     def connect(self, more=()):
         options = {**self.options.get("connect", {}), **dict(more)}
         for key in {"elicit", "sample", "visit"} & set(options):  # what those return
             options[key] = functools.partial(lambda value, *_: value, options[key])
-        self.client = self.stack.enter_context(
-            client.connect(self.line.target, **options)
-        )
+        connecting = client.connect(self.line.target, **options)
+        self.client = self.stack.enter_context(connecting)
         return self.client
 
     def outcome(self):
@@ -1261,9 +1167,8 @@ class Talk:
     def raises(self, text: str):
         value = self.outcome()
         name, _, word = text.partition(" ")
-        said = (
-            f"{getattr(value, 'code', '')} {value} {getattr(value, 'data', '')}".lower()
-        )
+        code, data = (getattr(value, key, "") for key in ("code", "data"))
+        said = f"{code} {value} {data}".lower()
         assert name in [kind.__name__ for kind in type(value).__mro__], (
             f"expected {text}, the call returned {value!r:.300}"
         )
@@ -1271,9 +1176,8 @@ class Talk:
 
     def quiet(self, text: str):
         """Let a request and its response pass: nothing else may have come."""
-        self.send(
-            '"quiet" ' + ("server/discover" if self.version in MODERN else "ping")
-        )
+        method = "server/discover" if self.version in MODERN else "ping"
+        self.send(f'"quiet" {method}')
         self.expect('"quiet" {}')
         assert not self.came, self.came
 
@@ -1283,6 +1187,9 @@ class Talk:
         assert peer, "`ended` looks at the peer, which is here over memory only"
         key = json.loads(ident)
         self.until(lambda: key not in peer.running, f"the end of request {ident}")
+
+    def wait(self, name: str):
+        self.until(lambda: name in self.reached, f"the gate {name}")
 
     def once(self, name: str):
         assert self.reached.count(name) == 1, self.reached
@@ -1296,11 +1203,8 @@ class Talk:
                 if any(method == "subscriptions/listen" for method, _ in asked):
                     self.send(f'- notifications/cancelled {{"requestId": {key[1:]}}}')
             self.stack.close()
-            owed = [
-                key
-                for key, asked in self.referee.open.items()
-                if key[0] == ">" and asked
-            ]
+            open_ones = self.referee.open.items()
+            owed = [key for key, asked in open_ones if key[0] == ">" and asked]
             assert not owed, f"never answered: {owed}"
         assert not self.came, f"unexpected: {json.dumps(self.came)[:1000]}"
         assert not self.problems, self.problems[0]
@@ -1343,14 +1247,12 @@ class Memory:
 
     def send(self, data: bytes, message):
         before = len(self.talk.reached)
-        future = begin(
-            self.server.handle, mcp.decode(data), self.deliver, peer=self.peer
-        )
+        handle, message = self.server.handle, mcp.decode(data)
+        future = begin(handle, message, self.deliver, peer=self.peer)
         future.add_done_callback(lambda _: self.talk.report(problem=future.exception()))
         self.running.append(future)
-        self.talk.until(
-            lambda: len(self.talk.reached) > before or future.done(), "a report"
-        )
+        talk = self.talk
+        talk.until(lambda: len(talk.reached) > before or future.done(), "a report")
 
     def close(self):
         for gate in list(self.stage.gates.values()):
@@ -1475,9 +1377,8 @@ class Pipe:
         self.process.kill()
         wait(self.readers, PATIENCE)
         if self.process.exitcode:
-            self.talk.report(
-                problem=AssertionError(f"exit status {self.process.exitcode}")
-            )
+            problem = AssertionError(f"exit status {self.process.exitcode}")
+            self.talk.report(problem=problem)
 
 
 # ---- the same when the runner plays the server: `target` is for connect()
@@ -1527,10 +1428,8 @@ class PlayedPipe(
         pipes: Any = multiprocessing.connection
         path = pipes.arbitrary_address("AF_UNIX")
         super().__init__(path)
-        self.talk, self.target = (
-            talk,
-            [sys.executable, "-S", "-E", "-c", self.PROGRAM, path],
-        )
+        self.talk = talk
+        self.target = [sys.executable, "-S", "-E", "-c", self.PROGRAM, path]
         talk.stack.callback(self.close)
 
     def finish_request(self, link, _):
@@ -1551,10 +1450,8 @@ class PlayedPipe(
 
 def http_answer(status, headers: dict, body: str | None = "") -> bytes:
     """Return an answer, or the head of a stream: both end with their connection."""
-    lines = [
-        f"{name}: {value}\r\n"
-        for name, value in {**headers, "Connection": "close"}.items()
-    ]
+    headers = {**headers, "Connection": "close"}
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     return f"HTTP/1.1 {status} -\r\n{''.join(lines)}\r\n{body or ''}".encode()
 
 
@@ -1618,9 +1515,8 @@ class PlayedHttp(Site):
         if isinstance(message, dict):
             ident = json.dumps(message.get("id"))
         else:
-            status, headers, body = re.fullmatch(
-                r"(\d+) (\{.*?\}) ?(.*)", data.decode()
-            ).groups()
+            found = re.fullmatch(r"(\d+) (\{.*?\}) ?(.*)", data.decode())
+            status, headers, body = found.groups()
             message = http_answer(status, json.loads(headers), body)
         self.posts[ident if ident in self.posts else list(self.posts)[-1]].put(message)
 
@@ -1642,13 +1538,11 @@ class PlayedHttp(Site):
                 one = "method" in one and said.get()
         else:
             modern = self.talk.version in MODERN or method == "server/discover"
-            status = (
-                STATUS.get(one.get("error", {}).get("code"), 200) if modern else 200
-            )
-            session = {"Mcp-Session-Id": "s1"} if method == "initialize" else {}
-            yield http_answer(
-                status, {"Content-Type": "application/json", **session}, json.dumps(one)
-            )
+            code = one.get("error", {}).get("code")
+            headers = {"Content-Type": "application/json"}
+            headers.update({"Mcp-Session-Id": "s1"} if method == "initialize" else {})
+            status = STATUS.get(code, 200) if modern else 200
+            yield http_answer(status, headers, json.dumps(one))
         self.posts.pop(method and json.dumps(message.get("id")), None)
 
     def close(self):

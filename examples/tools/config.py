@@ -31,8 +31,8 @@ paths are absolute, that of the Python which runs this, too.
 
 --write shows the difference first, asks (--yes: does not), and keeps the old file
 beside the new one. HOST is claude, claude-desktop, cursor, windsurf, vscode, copilot,
-gemini, codex, zed, crush, amp or opencode; with --project, the file of this folder. A file with
-comments is not written, because they would be lost. It needs host_files.py.
+gemini, codex, zed, crush, amp or opencode; with --project, the file of this folder. A
+file with comments is not written, because they would be lost. It needs host_files.py.
 """
 
 from __future__ import annotations

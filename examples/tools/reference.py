@@ -28,7 +28,6 @@ import mcp_ref
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE, CLIENT = ROOT / "mcp_ref.py", ROOT / "examples" / "mcp_client.py"
-
 OLDEST, NEWEST = [*mcp_ref.REVISIONS][-1], [*mcp_ref.REVISIONS][0]
 WAYS = {">": "client", "<": "server", "<>": "both"}
 
@@ -406,6 +405,7 @@ NOTES = {
     "event": "`ident`: the id of the event; `fields`: other fields, such as `retry`.",
     "serve_http": "`endpoint` takes the place of `options`.",
     "Endpoint": "`path`: where it is.",
+    "Peer.cancel_all": "Cancel all requests that run.",
     "fetch": "`verb`: GET, POST, ...",
     "url_warnings": "`server_url`: that of the server which has sent `url`.",
     "Client.request": "The `options` of other methods are these, too.",
@@ -693,7 +693,7 @@ def methods_of(source: Source, name: str, node: Any) -> list[str]:
             label = f"{name}.{key}"
             call = source.signature(label, one)
             text = told(getattr(one, "told", None) or ast.get_docstring(one))
-            if text:
+            if text or label in NOTES or not node.bases:
                 parts.append(part_of(label, text, call))
             else:
                 inherited.append(f"**`{call}`**")
@@ -770,10 +770,7 @@ def constants(source: Source) -> str:
     parts = [
         "### Limits",
         f"Change one before the first call: `{source.module.__name__}.NAME = value`. "
-        + (
-            "[operate.md](operate.md#limits) tells what an operator would change."
-            * is_module
-        ),
+        + ("[operate.md](operate.md#limits) tells how they work together." * is_module),
         table("name, default, limits", sorted(rows)),
     ]
     if tables:

@@ -1,28 +1,24 @@
 """Tests of config, check, tap, reload and walk.py."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import contextlib
 import json
 import os
 import re
+import runpy
 import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from unittest import mock
 from urllib.parse import urlsplit
 
 import pytest
-from testing.places import COURSE, TOOLS, draw
+from testing.places import COURSE, OPENING, TOOLS, draw, said
 from testing.scripts import (
     NEWEST,
     NEWEST_LEGACY,
@@ -31,6 +27,7 @@ from testing.scripts import (
     Site,
     begin,
     client,
+    exchange,
     http_answer,
     http_serving,
     load,
@@ -215,10 +212,8 @@ def test_an_entry_is_put_beside_the_others_and_the_old_file_is_kept(home, tmp_pa
     if os.name == "posix":
         assert {stat.S_IMODE(one.stat().st_mode) for one in (path, kept)} == {0o640}
     # where there is none, one is made
-    for host, file in (
-        ("vscode", ".vscode/mcp.json"),
-        ("gemini", ".gemini/settings.json"),
-    ):
+    files = {"vscode": ".vscode/mcp.json", "gemini": ".gemini/settings.json"}
+    for host, file in files.items():
         assert write(home, host, "--project", "--yes", URL)[0] == 0
         written = json.loads((tmp_path / "project" / file).read_text())
         assert URL in json.dumps(written)
@@ -239,9 +234,8 @@ def test_a_file_that_would_lose_something_is_left(home, tmp_path, text, said):
     (tmp_path / ".claude.json").write_text(text)
     status, out, err = write(home, "claude", "--yes", HELLO)
     assert status == 1 and said in err and "Traceback" not in err
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [
-        ".claude.json"
-    ]
+    files = [path.name for path in tmp_path.iterdir() if path.is_file()]
+    assert files == [".claude.json"]
     assert (tmp_path / ".claude.json").read_text() == text
 
 
@@ -256,9 +250,8 @@ def test_toml_is_added_at_its_end(home, tmp_path):
     import tomllib
 
     assert status == 0 and path.read_text().startswith("# mine\n")
-    assert tomllib.loads(path.read_text())["mcp_servers"]["my server"]["args"] == [
-        HELLO
-    ]
+    entry = tomllib.loads(path.read_text())["mcp_servers"]["my server"]
+    assert entry["args"] == [HELLO]
     assert "already" in write(home, "codex", "--yes", HELLO, "my server")[1]
     assert write(home, "codex", "--yes", URL, "my server")[0] == 1
     path.write_text("mcp_servers = {}\n")
@@ -366,11 +359,8 @@ def test_names_and_schemas_that_hosts_refuse_are_named():
 
     assert refused(one()) == []
     part = {"type": "array", "items": {"type": "string"}}
-    good = {
-        "a-b.c_1": {"type": "string"},
-        "l": part,
-        "d": {"default": {"type": "array"}},
-    }
+    good = {"a-b.c_1": {"type": "string"}, "l": part}
+    good["d"] = {"default": {"type": "array"}}
     assert refused(one("a_B-9", properties=good)) == []
     for name in ("admin.list", "", "x" * 65, "a b", "\u00e9", 5, None, "a\n"):
         (line,) = refused(one(name))
@@ -397,29 +387,20 @@ def test_names_and_schemas_that_hosts_refuse_are_named():
 
 @needs_posix
 def test_the_check_lists_all_pages_and_prints_nothing_as_it_is():
-    pages = [
-        {
-            "tools": [{"name": "a\x1b[2J\u202e", "inputSchema": {"type": "object"}}],
-            "nextCursor": "",
-        },
-        {"tools": [{"name": f"n {n}"} for n in range(30)]},
-    ]
-    command = odd(
-        initialize=SESSION, tools_list=pages, prompts_list={}, resources_list={}
-    )
+    evil = {"name": "a\x1b[2J\u202e", "inputSchema": {"type": "object"}}
+    rest = [{"name": f"n {n}"} for n in range(30)]
+    pages = [{"tools": [evil], "nextCursor": ""}, {"tools": rest}]
+    lists = {"tools_list": pages, "prompts_list": {}, "resources_list": {}}
+    command = odd(initialize=SESSION, **lists)
     status, out, err = tool("check.py", "--timeout", str(PATIENCE), "--", *command)
     careful = [line for line in out.splitlines() if line.startswith("careful")]
-    assert (
-        "a\\x1b[2J\\u202e" in careful[0] and "\x1b" not in out and "\u202e" not in out
-    )
+    assert "a\\x1b[2J\\u202e" in careful[0] and not {"\x1b", "\u202e"} & {*out}
     assert len(careful) == 21 and "41 more" in careful[-1]
 
 
 @needs_posix
 def test_a_server_cannot_write_to_the_terminal_by_its_flaws():
-    script = (
-        "import sys; input(); print('\\x1b[2J\\u202ex'); sys.stdout.flush(); input()"
-    )
+    script = "input(); print('\\x1b[2J\\u202ex', flush=True); input()"
     status, out, err = tool("check.py", sys.executable, "-c", script)
     assert status == 1 and "trouble" in out
     assert "\x1b" not in out + err and "\u202e" not in out + err
@@ -471,9 +452,7 @@ def test_the_tap_records_what_passes_over_http(tmp_path, version):
             secret = {"Authorization": "Bearer sesame", "Cookie": "sesame"}
             options = {"revision": version, "headers": secret, "elicit": lambda _: {}}
             with client.connect(url, **options) as one:
-                assert (
-                    one.call_tool("add", {"a": 1, "b": 2})["content"][0]["text"] == "3"
-                )
+                assert said(one, "add", arguments={"a": 1, "b": 2}) == "3"
                 done = []
                 one.call_tool("steps", {"n": 2}, on_progress=lambda *_: done.append(_))
                 assert len(done) == 2
@@ -504,41 +483,38 @@ def test_the_tap_does_not_record_who_has_a_session_of_http_sse(tmp_path):
     assert len(ident) > 20 and ident not in text and "endpoint" not in text
 
 
+class Silent(Site):
+    """Sends these bytes, and then nothing; `gone` is set when the client has left."""
+
+    def __init__(self, data: bytes):
+        super().__init__(None)
+        self.data, self.gone = data, threading.Event()
+
+    def finish_request(self, connection, _):
+        with connection.makefile("rb") as file:
+            self.read(file)
+            connection.sendall(self.data)
+            assert not file.read(1)
+        self.gone.set()
+
+
 def test_a_client_that_leaves_before_the_answer_is_noticed(tmp_path):
-    gone = client.Event()
-
-    class Silent(Site):
-        def finish_request(self, connection, _):
-            with connection.makefile("rb") as file:
-                self.read(file)
-                assert not file.read(1)
-            gone.set()
-
-    with contextlib.closing(Silent(None)) as site:
+    with contextlib.closing(Silent(b"")) as site:
         with tapped(tmp_path, site.url) as (url, records):
             address = ("127.0.0.1", urlsplit(url).port)
             with socket.create_connection(address) as connection:
                 connection.sendall(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 while not site.asked:
                     client.Event().wait(0.01)
-            assert gone.wait(PATIENCE)
+            assert site.gone.wait(PATIENCE)
 
 
 @parametrize("end", [b"\n", b"\r\n"])
 @parametrize("piece", [1, 2, 3, 5, 1000])
 def test_an_event_is_found_wherever_it_is_cut(end, piece):
     tap = load("tap", TOOLS / "tap.py")
-    lines = [
-        b"id: 1",
-        b"",
-        b'data: {"a":',
-        b"data: 2}",
-        b"",
-        b": ping",
-        b"",
-        b"data: 3",
-    ]
-    body = end.join(lines)
+    lines = b'id: 1||data: {"a":|data: 2}||: ping||data: 3'
+    body = lines.replace(b"|", end)
     events = tap.Events(True, None)
     came = []
     for start in range(0, len(body), piece):
@@ -561,20 +537,9 @@ def test_a_long_event_is_searched_once():
 
 def test_events_pass_the_tap_as_they_come(tmp_path):
     """And a client that hangs up cancels its call, although the server is silent."""
-    gone = client.Event()
-
-    class Silent(Site):
-        def finish_request(self, connection, _):
-            with connection.makefile("rb") as file:
-                self.read(file)
-                kind = {"Content-Type": "text/event-stream"}
-                connection.sendall(http_answer(200, kind, None))
-                connection.sendall(b'data: {"n": 1}\n\n: comment\n\ndata: {"n":\n')
-                connection.sendall(b"data: 2}\r\n\r\nid: 7\n")
-                assert not file.read(1)
-            gone.set()
-
-    with contextlib.closing(Silent(None)) as site:
+    data = http_answer(200, {"Content-Type": "text/event-stream"}, None)
+    data += b'data: {"n": 1}\n\n: comment\n\ndata: {"n":\ndata: 2}\r\n\r\nid: 7\n'
+    with contextlib.closing(Silent(data)) as site:
         with tapped(tmp_path, site.url) as (url, records):
             connection = socket.create_connection(("127.0.0.1", urlsplit(url).port))
             with connection, connection.makefile("rb") as file:
@@ -585,8 +550,8 @@ def test_events_pass_the_tap_as_they_come(tmp_path):
                     assert line, "it ended"
                 said = [one for one in records() if one.get("way") == "<"]
                 assert [one.get("message", {}).get("n") for one in said] == [None, 1, 2]
-                assert not gone.is_set()
-            assert gone.wait(PATIENCE)
+                assert not site.gone.is_set()
+            assert site.gone.wait(PATIENCE)
             assert [one["way"] for one in records() if one.get("closed")] == [">"]
 
 
@@ -604,17 +569,10 @@ def test_events_pass_the_tap_as_they_come(tmp_path):
 def test_the_tap_is_no_way_around_the_servers_checks(tmp_path, headers, status):
     """A page in a browser may reach the tap; what it says of itself must arrive."""
 
-    def answer(verb, sent, message):
-        yield http_answer(202, {})
-
-    with contextlib.closing(Site(answer)) as site:
+    with contextlib.closing(Site(lambda *_: [http_answer(202, {})])) as site:
         with tapped(tmp_path, site.url) as (url, records):
-            port = urlsplit(url).port
-            with contextlib.closing(
-                request_to(port, "POST", "/mcp", headers, b"{}")
-            ) as asked:
-                with asked.getresponse() as answered:
-                    assert answered.status == status
+            answer = exchange(urlsplit(url).port, "POST", "/mcp", headers, b"{}")
+            assert answer[0] == status
         if status == 202:
             origin = headers.get("Origin", "").replace("127.0.0.1:1", site.url[7:-4])
             assert site.asked[0][1].get("origin", "") == origin
@@ -639,12 +597,11 @@ def test_bodies_pass_the_tap_as_they_are(tmp_path, body):
 
     with contextlib.closing(Site(answer)) as site:
         with tapped(tmp_path, site.url) as (url, records):
-            port = urlsplit(url).port
-            with contextlib.closing(
-                request_to(port, "GET", "/mcp", {"Host": "localhost"})
-            ) as asked:
-                with asked.getresponse() as answered:
-                    assert answered.read() == body
+            answer = request_to(
+                urlsplit(url).port, "GET", "/mcp", {"Host": "localhost"}
+            )
+            with contextlib.closing(answer), answer.getresponse() as answered:
+                assert answered.read() == body
             said = [one for one in records() if one.get("way") == "<"]
     assert ("message" in said[-1]) == (body == b"{}")
 
@@ -731,21 +688,17 @@ def until(heard, word):
             return said
 
 
-def called(one, name):
-    return one.call_tool(name)["content"][0]["text"]
-
-
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_a_change_restarts_the_server_and_the_host_does_not_notice(tmp_path, version):
     options = {"revision": version, "elicit": lambda params: {"name": "Ann"}}
     with reloading(tmp_path, **options) as (one, file, heard):
-        assert called(one, "version") == "VERSION" and called(one, "ask") == "Ann"
+        assert said(one, "version") == "VERSION" and said(one, "ask") == "Ann"
         with one.listen(["tools"]) as changes:
             for word in ("second", "third"):
                 saved(file, RELOADED.replace("VERSION", word))
                 until(heard, "tools/list_changed")
                 assert next(iter(changes)) == "tools"
-                assert called(one, "version") == word and called(one, "ask") == "Ann"
+                assert said(one, "version") == word and said(one, "ask") == "Ann"
             # the server itself is heard, too: the subscription is open
             assert not changes.settled
         if one.modern:
@@ -759,35 +712,33 @@ def test_a_change_restarts_the_server_and_the_host_does_not_notice(tmp_path, ver
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
 def test_a_server_that_does_not_start_answers_with_its_error(tmp_path, version):
     with reloading(tmp_path, revision=version) as (one, file, heard):
-        assert called(one, "version") == "VERSION"
+        assert said(one, "version") == "VERSION"
         saved(file, "raise SystemExit('no such \\u2603')")
         until(heard, "no such")
         for _ in "ab":
             with pytest.raises(mcp.RpcError, match="has ended: no such"):
-                called(one, "version")
+                said(one, "version")
         saved(file, RELOADED.replace("VERSION", "again"))
         until(heard, "a file has changed")
-        assert called(one, "version") == "again"
+        assert said(one, "version") == "again"
 
 
 def test_a_call_that_was_running_is_told(tmp_path):
     with reloading(tmp_path) as (one, file, heard):
-        running = begin(called, one, "slow")
+        running = begin(said, one, "slow")
         one.ping()
         saved(file, RELOADED.replace("VERSION", "new"))
         with pytest.raises(mcp.RpcError, match="restarted"):
             running.result(3 * PATIENCE)
-        assert called(one, "version") == "new"
+        assert said(one, "version") == "new"
 
 
 def test_what_belongs_to_another_run_does_not_pass(capsysbinary):
     reload = load("reload", TOOLS / "reload.py")
     between, first, second = reload.Reload([], None), mock.Mock(), mock.Mock()
     meta = {"_meta": {reload.SUBSCRIPTION: 2}}
-    acknowledged = {
-        "method": "notifications/subscriptions/acknowledged",
-        "params": meta,
-    }
+    method = "notifications/subscriptions/acknowledged"
+    acknowledged = {"method": method, "params": meta}
 
     def host(**message):
         between.from_host(reload.line_of(message))
@@ -822,9 +773,8 @@ def test_what_belongs_to_another_run_does_not_pass(capsysbinary):
 
 def test_reload_ends_with_its_input(tmp_path):
     (tmp_path / "s.py").write_text("import sys; print(sys.stdin.read()); sys.exit(7)")
-    status, out, err = tool(
-        "reload.py", sys.executable, str(tmp_path / "s.py"), text="{}\n"
-    )
+    words = ["reload.py", sys.executable, str(tmp_path / "s.py")]
+    status, out, err = tool(*words, text="{}\n")
     assert (status, out, err) == (7, "{}\n\n", "")
     status, out, err = tool("reload.py", "no-such-program", str(tmp_path / "s.py"))
     assert status == 1
@@ -867,19 +817,19 @@ def named(part):
 
 def test_a_walk_leads_from_bytes_through_the_authors_function_to_bytes():
     page, parts = walked(HELLO, "call", "add", "a=2", "b=3")
-    assert list(parts) == [
-        "The server starts",
-        "tools/call add",
-        "The client closes stdin",
-    ]
+    ends = "The server starts", "The client closes stdin"
+    assert list(parts) == [ends[0], "tools/call add", ends[1]]
     names = named(parts["tools/call add"])
     way = ["Pipe._serve", "decode", "Server.handle", "serve_call_tool", "add"]
     places = [names.index(name) for name in [*way, "Pipe._write"]]
     assert places == sorted(places)
+    # The functions on the way are links, above their blocks.
+    links = re.findall(r'<a href="#(s\d-\d+)">(\w+)</a>', parts["tools/call add"])
+    assert [name for _, name in links if name in ("serve_call_tool", "add")]
+    assert {place for place, _ in links} <= {*re.findall(r'id="(\S+?)"', page)}
     # The author's code stands out; its values, the branches and results are there.
-    author = re.search(
-        r'(?s)class="block author".*?</div></div></div>', parts["tools/call add"]
-    )[0]
+    block = r'(?s)class="block author".*?</div></div></div>'
+    author = re.search(block, parts["tools/call add"])[0]
     assert "return a + b" in author and "→ 5" in author and "(2, 3)" in author
     assert "is_id(1) → True" in page and "<p>false" in page and "⋯ 1" in page
     assert "thread mcp-reader" in page and "§7 Requests" in page
@@ -903,15 +853,8 @@ def test_the_ends_of_a_walk_are_walked_too():
 
 def test_a_walk_over_http_shows_no_secret():
     file = str(COURSE / "05_http_server.py")
-    words = [
-        "call",
-        "count",
-        "to=2",
-        "--http",
-        "--header",
-        "Authorization: Bearer sesame",
-    ]
-    page, parts = walked(file, *words)
+    secret = "Authorization: Bearer sesame"
+    page, parts = walked(file, "call", "count", "to=2", "--http", "--header", secret)
     part = parts["POST /mcp tools/call count"]
     names = named(part)
     way = ["HttpServer.serve", "Endpoint.serve", "Server.handle", "count"]
@@ -937,10 +880,8 @@ def test_a_secret_is_hidden_wherever_it_returns(said):
     words = walk.Words(veil)
     assert "SESAME" not in veil.over(said)
     assert "SESAME" not in words.say({"x": ["a SESAME b"]})
-    assert (
-        words.say({"progressToken": "t", "name": "n"})
-        == "{'progressToken': 't', 'name': 'n'}"
-    )
+    plain = {"progressToken": "t", "name": "n"}
+    assert words.say(plain) == str(plain)
 
 
 def test_no_word_of_the_module_is_taken_for_a_secret(monkeypatch):
@@ -972,9 +913,8 @@ class Loud:
 
 def test_a_walk_calls_no_method_of_a_value():
     words = walk.Words(walk.Veil())
-    assert words.say({"x": Loud(), "y": "a" * 999}).startswith(
-        "{'x': <Loud>, 'y': 'aaa"
-    )
+    shown = words.say({"x": Loud(), "y": "a" * 999})
+    assert shown.startswith("{'x': <Loud>, 'y': 'aaa")
 
 
 PROGRAM = """
@@ -1029,10 +969,58 @@ def test_what_a_walk_folds(tmp_path):
     assert sys.version_info >= (3, 12) or "<b>numbers</b> = [2, 3, 4]" in part
 
 
+POLLING = """def poll():
+    while not is_set():
+        pause()
+    return "back"
+def is_set():
+    return flag
+def read():
+    line = wait()
+    cancel(line)
+def cancel(line):
+    flag = line
+"""
+
+
+def test_a_walk_shows_the_cause_before_the_effect(tmp_path):
+    path = tmp_path / "polling.py"
+    path.write_text(POLLING, "utf-8")
+    story = walk_page.Story([walk_page.Source(path)])
+
+    def call(visit, name, line, thread, parent=0):
+        return ["call", visit, 0, name, line, thread, parent, ""]
+
+    def turn(visit):
+        yield ["line", 1, 2, {}]
+        yield call(visit, "is_set", 5, "handler", 1)
+        yield from (["line", visit, 6, {}], ["return", visit, "", {}, ""])
+        yield ["line", 1, 3, {}]
+
+    begin = [call(1, "poll", 1, "handler"), call(2, "read", 7, "reader")]
+    story.read([*begin, *turn(3), ["line", 2, 8, {}]])
+    cancel = [["line", 2, 9, {}], call(5, "cancel", 10, "reader", 2)]
+    effect = [["line", 1, 2, {}], ["line", 1, 4, {}], ["return", 1, "back", {}, ""]]
+    visits = story.read([*turn(4), *cancel, ["line", 5, 11, {}], *effect])
+    assert [one.thread for one in visits] == ["reader", "handler"]
+
+
+def test_the_chain_of_a_notification_leads_to_its_effect(tmp_path):
+    path = tmp_path / "cancel.py"
+    path.write_text("def handle():\n    log()\n    end()\n" + "def end():\n    pass\n")
+    story = walk_page.Story([walk_page.Source(path)])
+    called = [
+        ["call", 1, 0, "handle", 1, "reader", 0, ""],
+        ["line", 1, 3, {}],
+        ["call", 2, 0, "end", 4, "reader", 1, ""],
+    ]
+    chain = walk_page.chain_of(story.read(called))
+    assert [one.function.short for one in chain] == ["handle", "end"]
+
+
 def test_a_walk_shows_again_only_what_is_new(tmp_path):
-    first, second, third = folded(
-        tmp_path, ["known", [1]], ["known", [2]], ["known", [9]]
-    )
+    calls = [["known", [number]] for number in (1, 2, 9)]
+    first, second, third = folded(tmp_path, *calls)
     assert named(first)[:2] == ["known", "work"]
     assert not named(second) and "known([2]) → 3" in second
     assert "work" in named(third) and "raise KeyError(one)" in third
@@ -1059,25 +1047,15 @@ def test_two_walks_side_by_side():
 
 def test_a_recorded_trace_is_walked(tmp_path):
     trace = tmp_path / "t.jsonl"
-    said = {"id": 1, "method": "ping", "jsonrpc": "2.0"}
-    opens = {
-        "protocolVersion": NEWEST_LEGACY,
-        "capabilities": {},
-        "clientInfo": {"name": "x", "version": "1"},
-    }
     records = [
-        {
-            "way": ">",
-            "message": {**said, "id": 0, "method": "initialize", "params": opens},
-        },
-        {"way": "<", "message": {"jsonrpc": "2.0", "id": 0, "result": {}}},
-        {"way": ">", "message": said},
+        {"way": ">", "message": OPENING},
         {"way": "<", "message": {"jsonrpc": "2.0", "id": 1, "result": {}}},
+        {"way": ">", "message": {"jsonrpc": "2.0", "id": 2, "method": "ping"}},
+        {"way": "<", "message": {"jsonrpc": "2.0", "id": 2, "result": {}}},
         {"way": ">", "closed": True},
     ]
-    trace.write_text(
-        "".join(json.dumps({**one, "on": "stdio"}) + "\n" for one in records)
-    )
+    lines = [json.dumps({**one, "on": "stdio"}) + "\n" for one in records]
+    trace.write_text("".join(lines))
     page, parts = walked(HELLO, trace)
     assert list(parts)[1:] == ["initialize", "ping", "The client closes stdin"]
     assert "LegacyContext._initialize" in named(parts["initialize"])
@@ -1183,7 +1161,7 @@ ENDS = [
         "GET /mcp": {"connection 3 Outbox.wait"},
         "SIGTERM": {"MainThread Endpoint.close"},
         "POST /mcp a response": {
-            "connection 2 SocketExchange.end",
+            "connection 2 Answer.finish",
             "MainThread HttpSession.close",
         },
     },
@@ -1245,31 +1223,57 @@ def test_a_scene_of_threads_is_as_it_is_told(number, monkeypatch):
 
 # ======== Which tests run a line
 
+WHICH = str(TOOLS.parents[1] / ".ci" / "which")
+CLIENT = COURSE.parent / "mcp_client.py"
+
 
 def which(tmp_path, place, text, lines):
     """Ask .ci/which, with a record in which the client had this text."""
     folder = tmp_path / "mcp_ref"
     folder.mkdir()
-    names = {"": 0, "a test": 1, "a vector": 2}
-    file = {"text": text, "lines": lines}
-    kept = {"names": names, "examples/mcp_client.py": file}
+    files = {name: {"text": "", "lines": {}} for name in ("mcp_ref.py", CLI)}
+    kept = {"names": ["a test", "vector 1"], "all": ["a test", "another"], **files}
+    kept["examples/mcp_client.py"] = {"text": text, "lines": lines}
+    kept["recorded"] = ["a test"]
     (folder / "which.json").write_text(json.dumps(kept), "utf-8")
-    path = str(TOOLS.parents[1] / ".ci" / "which")
-    return tool(path, place, XDG_CACHE_HOME=str(tmp_path))
+    return tool(WHICH, place, XDG_CACHE_HOME=str(tmp_path))
+
+
+CLI = "examples/mcp_cli.py"
 
 
 def test_which_tests_run_a_line_that_has_moved(tmp_path):
-    path = COURSE.parent / "mcp_client.py"
-    text = path.read_text("utf-8")
+    text = CLIENT.read_text("utf-8")
     number = text[: text.index("\nclass Client")].count("\n") + 2
-    lines = {str(number + 2): [1, 2], "1": [1], "2": [2]}
-    place = f"{path}:{number}"
+    lines = {str(number + 2): [0, 1], "1": [0], "2": [1]}
+    place = f"{CLIENT}:{number - 1}-{number}"
     status, out, err = which(tmp_path, place, "#\n#\n" + text, lines)
     assert (status, err) == (0, "")
-    assert re.findall(r"\d lines  (.*)", out) == ["a test", "a vector"]
+    assert re.findall(r"\d lines  (.*)", out) == ["a test", "vector 1"]
+    assert "In no record: 1 of 2 tests and the vectors" in out
+    assert re.search("(?m)^Run: .ci/run style_and_types .*vectors.* field$", out)
 
 
 def test_which_says_that_a_line_is_new(tmp_path):
-    path = COURSE.parent / "mcp_client.py"
-    status, out, err = which(tmp_path, f"{path}:1", "nothing like it", {})
-    assert status == 2 and not out and "is new" in err
+    place = f"{CLIENT}:1"
+    status, out, err = which(tmp_path, place, "nothing", {})
+    assert (status, err) == (0, "") and "new since the record: examples/mcp_c" in out
+
+
+def test_a_partial_record_replaces_its_own_part():
+    module = runpy.run_path(WHICH)
+
+    def record(client_text, lines, recorded, known):
+        files = {name: {"text": "", "lines": {}} for name in module["FILES"]}
+        files["examples/mcp_client.py"] = {"text": client_text, "lines": lines}
+        return {"all": known, "recorded": recorded, **files}
+
+    before = {"1": ["a", "b", "gone", "vector 1"], "2": ["a"]}
+    old = record("x\ny", before, ["a", "b", "gone", "vector"], ["a", "b", "gone"])
+    new = record("\nx\nz", {"3": ["b"]}, ["b"], ["a", "b", "c"])
+    module["merge"](old, new)
+    assert new["examples/mcp_client.py"]["lines"] == {
+        "2": ["a", "vector 1"],
+        "3": ["b"],
+    }
+    assert sorted(new["recorded"]) == ["a", "b", "vector"]

@@ -1,11 +1,5 @@
 """Tests of tap.py and picture.py: traces."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import base64
@@ -24,25 +18,22 @@ from testing.scripts import HERE, needs_posix, parametrize, value_of
 
 def trace(path: Path, text: str) -> Path:
     """Write a trace of lines like `> {...}` and `< not JSON`."""
-    records = [
-        {
-            "time": "2026-11-22T09:12:01.123Z",
-            "on": "stdio",
-            "way": line[0],
-            "text" if isinstance(value_of(line[2:]), str) else "message": value_of(
-                line[2:]
-            ),
-        }
-        for line in text.splitlines()
-    ]
+    records = []
+    for line in text.splitlines():
+        value = value_of(line[2:])
+        kind = "text" if isinstance(value, str) else "message"
+        place = {"time": "2026-11-22T09:12:01.123Z", "on": "stdio", "way": line[0]}
+        records.append({**place, kind: value})
     path.write_text("\n".join(map(json.dumps, records)), "utf-8")
     return path
 
 
 PING = '> {"id": 1, "method": "ping"}\n'
-
-
 ERROR = '< {"id": null, "error": {"code": -32601}}'
+
+
+NOTE = '> {"method": "x"}\n'
+CANCEL = '> {"method": "notifications/cancelled", "params": {"requestId": 1}}\n'
 
 
 @parametrize(
@@ -51,17 +42,13 @@ ERROR = '< {"id": null, "error": {"code": -32601}}'
         ("Request without an answer", PING),
         ("Id used twice", PING + PING),
         ("Answer that nobody asked for", PING + '< {"id": "1", "result": {}}'),
-        (
-            "Answer to a notification",
-            '> {"method": "x"}\n< {"id": null, "error": {"code": 1}}',
-        ),
+        ("Answer to a notification", NOTE + '< {"id": null, "error": {"code": 1}}'),
         ("Line that is not JSON", "< Hello"),
         ("or not a message", '< {"x": 1}'),
         ("Request before the handshake", '> {"id": 1, "method": "tools/list"}'),
         (
             "Response after the cancellation",
-            PING + '> {"method": "notifications/cancelled", "params": '
-            '{"requestId": 1}}\n< {"id": 1, "result": {}}',
+            PING + CANCEL + '< {"id": 1, "result": {}}',
         ),
         ("Nothing.", PING + '< {"id": 1, "result": {}}'),
     ],
@@ -108,6 +95,10 @@ MODERN_CALL = {
 RESULT = {"way": "<", "on": "stdio", "message": {"id": 1, "result": {}}}
 
 
+REFUSAL = {"way": "<", "on": 5, "status": 405}
+REFUSAL["message"] = {"error": {"code": -32600}}
+
+
 @parametrize(
     "records",
     [
@@ -119,17 +110,8 @@ RESULT = {"way": "<", "on": "stdio", "message": {"id": 1, "result": {}}}
             {**RESULT, "on": 5, "status": 200, "http": "POST /mcp"},
         ],
         # A probe for HTTP+SSE is refused. (A server may not have written the GET.)
-        [
-            {"way": ">", "on": 5, "http": "GET /mcp"},
-            {
-                "way": "<",
-                "on": 5,
-                "http": "GET /mcp",
-                "status": 405,
-                "message": {"error": {"code": -32600}},
-            },
-        ],
-        [{"way": "<", "on": 5, "status": 405, "message": {"error": {"code": -32600}}}],
+        [{"way": ">", "on": 5, "http": "GET /mcp"}, {**REFUSAL, "http": "GET /mcp"}],
+        [REFUSAL],
         # Two runs in one file.
         [
             {"program": "mcp_ref 1.0", "process": 7},
@@ -234,9 +216,6 @@ def test_a_picture_shows_whatever_a_trace_has_as_text(tmp_path):
     assert (
         not re.search(r"<script|<img|\u202e|\0", page) and page.count("</style>") == 1
     )
-    assert (
-        'href="#m1"' in page
-        and int(re.search("([0-9,]+) are left out", page)[1].replace(",", ""))
-        + len(re.findall(r'id="m\d+"', page))
-        == 5003
-    )
+    left_out = int(re.search("([0-9,]+) are left out", page)[1].replace(",", ""))
+    shown = len(re.findall(r'id="m\d+"', page))
+    assert 'href="#m1"' in page and left_out + shown == 5003

@@ -239,7 +239,9 @@ class Recorder:
 
     def take(self) -> list[Event]:
         """Return what has been recorded since the last time."""
-        events, self.events = self.events, []
+        # The list stays: another thread may be about to append to it.
+        events = self.events[:]
+        del self.events[: len(events)]
         self.seen = set()
         return events
 
@@ -751,7 +753,7 @@ def words_for(way: list[Visit]) -> str:
         mark = f"§{where} " if where != section else ""
         section = where
         words.append(f"{mark}`{name}`")
-    return " → ".join(words)
+    return ", ".join(words)
 
 
 class Progress:

@@ -239,11 +239,15 @@ class Story:
     def __init__(self, sources: list[Source]) -> None:
         self.sources = sources
         self.begun: dict[int, tuple[Function, str, int]] = {}
+        self.done: set[tuple[int, Any]] = set()  # lines and calls, by visit
+        self.idle: set[int] = set()  # visits that a loop has made before
 
     def read(self, events: Iterable[Event]) -> list[Visit]:
-        """Return the outermost visits of a step, thread by thread."""
+        """Return the outermost visits of a step, thread by thread. A thread comes when
+        it does something new: until then, it may wait in a loop for another thread."""
         visits: dict[int, Visit] = {}
         threads: dict[str, list[Visit]] = {}
+        order: list[str] = []
         for kind, ident, *rest in events:
             if kind == "call":
                 file, name, line, thread, parent = rest[:5]
@@ -256,7 +260,22 @@ class Story:
                 visit.args = rest[5]
             elif ident in self.begun:
                 self._add(self._visit(ident, visits, threads), kind, rest)
-        return [visit for some in threads.values() for visit in some]
+            if ident in self.begun and not self._repeats(kind, ident, rest[0]):
+                order.append(self.begun[ident][1])
+        names = dict.fromkeys([*order, *threads])
+        return [visit for name in names for visit in threads.get(name, ())]
+
+    def _repeats(self, kind: str, ident: int, line: Any) -> bool:
+        """Tell whether an event is a further turn of a loop."""
+        function, _, parent = self.begun[ident]
+        key: tuple[int, Any] = (ident, line)
+        if kind == "call":
+            key = parent, function.name
+            if parent in self.idle or (parent and key in self.done):
+                self.idle.add(ident)
+        is_known = ident in self.idle or (kind == "line" and key in self.done)
+        self.done.add(key)
+        return is_known
 
     def _visit(
         self, ident: int, visits: dict[int, Visit], threads: dict[str, list[Visit]]
@@ -305,7 +324,7 @@ def way_of(visits: list[Visit]) -> list[Visit]:
     """Return the functions that carry a message: those above the author's code, or
     above what has failed or answered; then those that send."""
     every = [one for root in visits for one in root.all()]
-    author = [one for one in every if one.function.is_author]
+    author = [one for one in every if one.function.is_author and not one.goes_on]
     failed = [one for one in every if one.failure and not one.goes_on]
     serving = [one for one in every if one.function.short.startswith("serve_")]
     goals = author[:1] or serving[:1] or failed[:1]
@@ -318,6 +337,24 @@ def way_of(visits: list[Visit]) -> list[Visit]:
             wanted.add(above.ident)
             above = above.parent
     return [one for one in every if one.ident in wanted and not one.goes_on]
+
+
+def chain_of(visits: list[Visit]) -> list[Visit]:
+    """Return the functions that lead from a message to its effect: its way, or for what
+    reaches no function of the author, such as a notification, the longest way below
+    `handle`."""
+    way = way_of(visits)
+    every = [one for root in visits for one in root.all()]
+    handling = [one for one in every if one.function.short == "handle"]
+    if any(one.is_reached for one in way) or not handling:
+        return way
+    last = max(handling[0].all(), key=lambda one: len(above(one)))
+    return [one for one in above(last) if not one.goes_on]
+
+
+def above(visit: Visit) -> list[Visit]:
+    """Return a visit and its callers, the outermost first."""
+    return [*(above(visit.parent) if visit.parent else []), visit]
 
 
 def refusal(visits: list[Visit]) -> tuple[Visit, int] | None:
@@ -586,6 +623,7 @@ class Drawing:
         folding = self.folding
         folding.way = {one.ident for one in way_of(visits)}
         drawn = []
+        anchors: set[str] = set()
         thread = ""
         for root in visits:
             if root.thread != thread:
@@ -599,7 +637,9 @@ class Drawing:
             folding.show(root)
             for one in folding.blocks:
                 if self.has_rows(one):
-                    drawn.append(self.block(one))
+                    anchor = f"s{number}-{one.visit.ident}" * (not one.is_back)
+                    anchors.add(anchor)
+                    drawn.append(self.block(one, anchor))
                 else:  # what it called, such as what sends the response
                     drawn += self.folds(one)
         talk = "".join(
@@ -610,8 +650,18 @@ class Drawing:
         return (
             f'<h2 id="s{number}">{number}. {html.escape(step.title)}</h2>'
             f"<details><summary>What was said</summary>{talk}</details>"
+            + self.chain(f"s{number}", chain_of(visits), anchors)
             + "\n".join(drawn)
         )
+
+    def chain(self, step: str, way: list[Visit], anchors: set[str]) -> str:
+        """Return functions as links to their blocks."""
+        links = []
+        for one in way:
+            anchor, name = f"{step}-{one.ident}", html.escape(one.function.short)
+            is_there = anchor in anchors
+            links.append(f'<a href="#{anchor}">{name}</a>' if is_there else name)
+        return f'<p class="gap">{" › ".join(links)}' if links else ""
 
     def folds(self, block: Block) -> list[str]:
         """Return the calls of a block that has nothing else to show."""
@@ -622,8 +672,8 @@ class Drawing:
         """Tell whether a block has something to show."""
         return any(row.is_shown for row in block.rows)
 
-    def block(self, block: Block) -> str:
-        """Return a block."""
+    def block(self, block: Block, anchor: str) -> str:
+        """Return a block; `anchor`: its id, or ""."""
         visit, function = block.visit, block.visit.function
         source = self.source_of(function)
         name = re.sub(r"(?<=[._])(?=\w)", "<wbr>", html.escape(function.name))
@@ -631,8 +681,10 @@ class Drawing:
         title = source.titles.get(function.section, "") or source.name
         where = f"§{function.section} {title}" if function.section else title
         what = "back in " if block.is_back else "on in " if visit.goes_on else ""
+        ident = f' id="{anchor}"' if anchor else ""
         parts = [
-            f'<div class="block{" author" * function.is_author}"><div class="who">'
+            f'<div class="block{" author" * function.is_author}"{ident}>'
+            '<div class="who">'
             f"{what}<b>{name}</b><small>{html.escape(where)}</small>"
             f"<small>{html.escape(names)}</small></div><div>"
         ]

@@ -411,6 +411,7 @@ class Recorder:
         options_ = {name: given[name] for name in set(given) - secret}
         self.head: Json = {"server": {}, "options": options_}
         self.rows: list[Json] = []
+        self.lock = threading.Lock()  # clients are played side by side
         self.quiet = options.quiet
         self.total = 0  # outcomes to come in all, once the servers are known
         self.began = self.written = self.told = time.monotonic()
@@ -418,16 +419,17 @@ class Recorder:
 
     def add(self, row: Json) -> None:
         """Take an outcome; once a second write, and say how far the run is."""
-        self.rows.append(row)
-        now = time.monotonic()
-        if now > self.written + WRITE_SECONDS:
-            self.write("the run has not ended")
-            self.written = now
-        live = sys.stderr.isatty()
-        pause = LIVE_SECONDS if live else TELL_SECONDS
-        if not self.quiet and now > self.told + pause:
-            self.told = now
-            self.tell(row, live)
+        with self.lock:
+            self.rows.append(row)
+            now = time.monotonic()
+            if now > self.written + WRITE_SECONDS:
+                self.write("the run has not ended")
+                self.written = now
+            live = sys.stderr.isatty()
+            pause = LIVE_SECONDS if live else TELL_SECONDS
+            if not self.quiet and now > self.told + pause:
+                self.told = now
+                self.tell(row, live)
 
     def tell(self, row: Json, live: bool) -> None:
         """Say which vector, how many, and how long it may still take."""

@@ -1,11 +1,5 @@
 """Tests of the vectors and their runners."""
 
-# What has no types here is not checked; the rest must be right.
-# mypy: allow-untyped-defs, allow-incomplete-defs, no-check-untyped-defs, implicit-reexport
-# mypy: allow-untyped-calls, allow-untyped-decorators, allow-any-generics
-# mypy: disable-error-code="union-attr, index, var-annotated, operator, misc"
-# mypy: disable-error-code="assignment, return-value, dict-item, no-any-return"
-
 from __future__ import annotations
 
 import ast
@@ -14,6 +8,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -39,8 +34,10 @@ from testing.scripts import (
     parametrize,
 )
 
+VECTORS = HERE / "examples" / "vectors"
+RUN_CLIENT = str(VECTORS / "clients" / "run_client.py")
 # The runner stands alone, and refuses a revision that it does not know.
-RUNNER = HERE / "examples" / "vectors" / "play.py"
+RUNNER = VECTORS / "play.py"
 KNOWN = re.search(r"(?ms)^REVISIONS = \[.*?\]", RUNNER.read_text("utf-8"))[0]
 assert re.findall(r"[\d-]+", KNOWN) == ORDER[::-1], f"{RUNNER}: {KNOWN}"
 
@@ -58,30 +55,19 @@ def test_the_vectors_find_no_fault():
 )
 @pytest.mark.slow
 def test_the_vectors_find_no_fault_in_the_client():
-    clients = HERE / "examples" / "vectors" / "clients"
     # With more patience, those that a client should leave unanswered take as long.
-    options = ["--revisions", NEWEST, "--timeout", "10"]
-    done = command(
-        str(clients / "run_client.py"),
-        *options,
-        sys.executable,
-        str(clients / "driver.py"),
-        seconds=9 * PATIENCE,
-    )
+    words = ["--revisions", NEWEST, "--timeout", "10", sys.executable]
+    driver = str(VECTORS / "clients" / "driver.py")
+    done = command(RUN_CLIENT, *words, driver, seconds=9 * PATIENCE)
     assert done.returncode == 0, done.stdout
 
 
 def test_the_vectors_find_a_fault_in_a_client():
     """A client that retries under the old id is broken, and the exit status says so."""
-    done = command(
-        str(HERE / "examples" / "vectors" / "clients" / "run_client.py"),
-        *("--revisions", NEWEST, "--carriers", "stdio", "--timeout", str(PATIENCE)),
-        *("--only", "client-retry-id", "--only", "client-error-told"),
-        sys.executable,
-        str(HERE / ".ci" / "client_mutants.py"),
-        *("drive", "retry-ids"),
-        seconds=9 * PATIENCE,
-    )
+    words = ["--revisions", NEWEST, "--carriers", "stdio", "--timeout", str(PATIENCE)]
+    words += ["--only", "client-retry-id", "--only", "client-error-told"]
+    words += [sys.executable, str(HERE / ".ci" / "client_mutants.py")]
+    done = command(RUN_CLIENT, *words, "drive", "retry-ids", seconds=9 * PATIENCE)
     assert done.returncode == 1 and "BROKEN client-retry-id" in done.stdout, done.stdout
     assert done.stdout.count("BROKEN client") == 1
 
@@ -96,55 +82,42 @@ for line in sys.stdin:
 """
 
 
+def copy_runner(folder: Path) -> None:
+    for path in VECTORS.glob("*.py"):
+        shutil.copyfile(path, folder / path.name)
+
+
 def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
     """The vectors in which it ends are not set up, whatever their steps are."""
-    for path in VECTORS.glob("*.py"):
-        (tmp_path / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    copy_runner(tmp_path)
     (tmp_path / "clients").mkdir()
-    runner = tmp_path / "clients" / "run_client.py"
-    runner.write_text(
-        (VECTORS / "clients" / "run_client.py").read_text("utf-8"), "utf-8"
-    )
+    runner = shutil.copy(RUN_CLIENT, tmp_path / "clients")
     call = {"do": "call_tool", "label": "a", "told": {"result": {}}}
     head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
     head |= {"carriers": ["stdio"], "since": NEWEST}
-    steps = {
-        "given": [{**call, "given": "tool"}],
-        "step": [call],
-        "fine": [{"do": "ping"}],
-    }
+    steps = {"given": [{**call, "given": "tool"}], "step": [call]}
+    steps["fine"] = [{"do": "ping"}]
     some = [{"id": name, **head, "steps": one} for name, one in steps.items()]
     file = json.dumps({"format": 4, "vectors": some})
     (tmp_path / "clients" / "some.json").write_text(file, "utf-8")
-    options = [
-        "--revisions",
-        NEWEST,
-        "--carriers",
-        "stdio",
-        "--json",
-        str(tmp_path / "rows"),
-    ]
-    done = command(
-        str(runner), *options, sys.executable, "-c", A_DRIVER, seconds=9 * PATIENCE
-    )
+    words = ["--revisions", NEWEST, "--carriers", "stdio"]
+    words += ["--json", str(tmp_path / "rows"), sys.executable, "-c", A_DRIVER]
+    done = command(str(runner), *words, seconds=9 * PATIENCE)
     rows = json.loads((tmp_path / "rows").read_text("utf-8"))["rows"]
     found = {row["id"]: row["verdict"] for row in rows}
-    assert found == {"given": "not set up", "step": "not set up", "fine": "passed"}, (
-        done
-    )
+    wanted = {"given": "not set up", "step": "not set up", "fine": "passed"}
+    assert found == wanted, done
     assert "LookupError: no such tool" in done.stdout and done.returncode == 1
 
 
 def test_the_vectors_are_in_their_format(tmp_path):
     """Both schemas are closed; a runner refuses what it does not know."""
-    vectors = HERE / "examples" / "vectors"
-    for folder in (vectors, vectors / "clients"):
+    for folder in (VECTORS, VECTORS / "clients"):
         schema = mcp.Schema(json.loads((folder / "schema.json").read_text("utf-8")))
         for path in set(folder.glob("*.json")) - {folder / "schema.json"}:
             assert schema.flaw(json.loads(path.read_text("utf-8"))) is None, path.name
-    for path in vectors.glob("*.py"):
-        (tmp_path / path.name).write_text(path.read_text("utf-8"), "utf-8")
-    ping = (vectors / "ping.json").read_text("utf-8")
+    copy_runner(tmp_path)
+    ping = (VECTORS / "ping.json").read_text("utf-8")
     for old, new in (
         ('"format": 4', '"format": 5'),
         ('"format": 4', '"format": 2'),
@@ -167,10 +140,8 @@ def test_the_runner_reads_the_format_before(tmp_path):
         path.write_text(json.dumps({"format": form, "vectors": [head]}), "utf-8")
         program = f"import report, pathlib as p; print(report.read_file(p.Path({str(path)!r})))"
         done = command("-c", program, cwd=VECTORS)
-        assert ast.literal_eval(done.stdout)[0]["revisions"] == [
-            NEWEST_LEGACY,
-            *MODERN[::-1],
-        ]
+        (vector,) = ast.literal_eval(done.stdout)
+        assert vector["revisions"] == [NEWEST_LEGACY, *MODERN[::-1]]
 
 
 @pytest.mark.slow
@@ -205,16 +176,12 @@ def test_the_runner_writes_what_machines_read(tmp_path):
     assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
 
 
-VECTORS = HERE / "examples" / "vectors"
-
-
 def play_copy(folder: Path, vectors: dict, *words: str, revision=NEWEST) -> Any:
     """Play vectors of one revision with a copy of the runner; return what became of
     the command, and write all reports."""
     head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
     head |= {"since": revision, "carriers": ["stdio", "http"]}
-    for path in VECTORS.glob("*.py"):
-        (folder / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    copy_runner(folder)
     some = [{"id": name, **head, **vector} for name, vector in vectors.items()]
     file = {"format": 4, "vectors": some}
     (folder / "some.json").write_text(json.dumps(file), "utf-8")
@@ -238,8 +205,6 @@ def verdicts(folder: Path, vectors: dict, *target: str) -> dict[str, dict]:
 
 
 DISCOVERED = {"supportedVersions": [NEWEST], "capabilities": {}}
-
-
 STRAY = {"unasked": {"$not": {"$absent": True}}}
 
 
@@ -419,12 +384,8 @@ def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
     program = A_SERVER.replace(echo, counted + echo)
     warm = {"steps": [{"request": "x"}] * 3}
     late = asked("late", {"result": {"n": {"$range": [1, 3]}}})
-    vectors = {
-        "one": warm,
-        "must": late,
-        "two": warm,
-        "text": {**late, "level": "text"},
-    }
+    vectors = {"one": warm, "must": late, "two": warm}
+    vectors["text"] = {**late, "level": "text"}
     done = play_copy(tmp_path, vectors, sys.executable, "-c", program)
     rows = played_rows(tmp_path)
     assert {rows[name]["order"] for name in ("must", "text")} == {"passes alone"}, rows
@@ -743,20 +704,16 @@ def test_what_fails_the_run_can_be_chosen(tmp_path, fail_on, failed):
 
 def test_a_report_says_what_was_played(tmp_path):
     """The JSON has the version of the set, the server and the options, no secrets."""
-    told = {
-        **DISCOVERED,
-        "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "it"}},
-    }
+    meta = {"io.modelcontextprotocol/serverInfo": {"name": "it"}}
+    told = {**DISCOVERED, "_meta": meta}
     program = A_SERVER.replace(repr(DISCOVERED), repr(told))
     words = ["--timeout", "60", "--header", "Authorization: secret"]
     play_copy(tmp_path, {"one": asked("x", {})}, *words, sys.executable, "-c", program)
     text = (tmp_path / "json.rows").read_text("utf-8")
     report = json.loads(text)
     assert report["server"] == {"name": "it"} and report["stopped"] == ""
-    assert (
-        report["set"]
-        == json.loads((VECTORS / "suite/fixtures.json").read_text())["version"]
-    )
+    fixtures = json.loads((VECTORS / "suite/fixtures.json").read_text())
+    assert report["set"] == fixtures["version"]
     assert report["options"]["timeout"] == 60 and "secret" not in text
 
 
@@ -843,14 +800,8 @@ for line in sys.stdin:
 def test_a_vector_is_charged_with_its_own_fault_only(tmp_path, kind, name, verdict):
     """Who is silent on what it does not know has not listed anything; who answers a
     server/discover needs no initialize; who is broken by a cancellation is found."""
-    words = [
-        "--revisions",
-        NEWEST_LEGACY,
-        "--only",
-        name,
-        "--json",
-        str(tmp_path / "rows"),
-    ]
+    words = ["--revisions", NEWEST_LEGACY, "--only", name]
+    words += ["--json", str(tmp_path / "rows")]
     patience = "0.5" if kind == "silent" else str(PATIENCE)
     words += ["--timeout", patience, sys.executable, "-c", A_SESSION, kind]
     done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
@@ -909,6 +860,29 @@ def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
         process.stdout.close()
         assert process.stderr.read() == ""
     assert json.loads((tmp_path / "rows").read_text("utf-8"))["rows"] == []
+
+
+def test_outcomes_that_come_at_once_are_written_one_by_one(tmp_path):
+    """Clients are played side by side, and their report is one file."""
+    program = f"""if True:
+        import threading, report
+        report.WRITE_SECONDS = -1
+        recorder = report.Recorder(report.make_parser("").parse_args(["--quiet"]))
+        both, met = threading.Barrier(2), []
+        def make(rows, *_):
+            try:
+                met.append(both.wait(0.05))
+            except threading.BrokenBarrierError:
+                pass
+            return ""
+        recorder.files = {{make: {str(tmp_path / "rows")!r}}}
+        add = lambda: recorder.add({{}})
+        threads = [threading.Thread(target=add) for _ in range(2)]
+        for one in threads: one.start()
+        for one in threads: one.join()
+        print(met, len(recorder.rows))"""
+    done = command("-c", program, cwd=VECTORS)
+    assert done.stdout.split() == ["[]", "2"], done.stdout + done.stderr
 
 
 def test_each_rule_has_a_row_that_names_what_exists():

@@ -32,7 +32,7 @@ import mcp_ref
 
 SERVER = Path(__file__).resolve().parent / "server.py"
 COMMAND = [sys.executable, str(SERVER)]
-PATIENCE = 5  # seconds to wait for an answer
+PATIENCE = 30  # seconds to wait for an answer
 NAME = re.compile(r"<([a-z][a-z ]*)>")
 KNOWN = {  # what the names stand for, from the lessons that introduce them
     name: re.sub(r"\n +", "", text)
