@@ -3658,6 +3658,7 @@ def test_a_reader_without_memory_ends_the_program():
     before = textwrap.dedent("""
         open_file = os.fdopen
         class Source:
+            fileno = staticmethod(lambda: 0)
             def readline(self, size):
                 raise MemoryError
         def fdopen(descriptor, mode, *more, **options):
