@@ -2421,6 +2421,22 @@ ARGUMENTS = [
 ]
 
 
+@parametrize("kind", [set, frozenset])
+def test_a_set_of_numbers_that_have_one_hash_is_refused(kind):
+    """Python makes it in quadratic time: 450 kB would stop all threads for seconds."""
+
+    def count(numbers):
+        return len(numbers)
+
+    count.__annotations__ = {"numbers": kind[int]}
+    server = mcp.Server("s")
+    server.tool(count)
+    numbers = [number * (2**61 - 1) for number in range(101)]
+    said = server.call("count", numbers=numbers)
+    assert said["isError"] and "the same hash" in said["content"][0]["text"]
+    assert server.call("count", numbers=numbers[1:])["content"][0]["text"] == "100"
+
+
 @parametrize("hint, value, wanted", ARGUMENTS, ids=str)
 def test_an_argument_becomes_a_python_value_or_is_refused(hint, value, wanted):
     server, tool = serve_tool(hinted(hint, str, repr))

@@ -194,14 +194,19 @@ def path_of(event: dict[str, Any], stage: Any) -> str:
     return path
 
 
+def refused(said: str) -> dict[str, Any]:
+    headers = {"Content-Type": "text/plain"}
+    return {"statusCode": 400, "headers": headers, "body": said}
+
+
 def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:
     """Answer an event of AWS: payload format 1.0 or 2.0, or a load balancer's."""
     origin = event.get("requestContext") or {}
     verb = event.get("httpMethod") or (origin.get("http") or {}).get("method")
     if not verb:  # as the test event of the console has it
-        said = "expected an HTTP request, with httpMethod or requestContext.http"
-        headers = {"Content-Type": "text/plain"}
-        return {"statusCode": 400, "headers": headers, "body": said}
+        return refused(
+            "expected an HTTP request, with httpMethod or requestContext.http"
+        )
     several = event.get("multiValueHeaders")
     body = (event.get("body") or "").encode()
     body = base64.b64decode(body) if event.get("isBase64Encoded") else body
@@ -216,7 +221,10 @@ def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:
     for name, value in (several or event.get("headers") or {}).items():
         if name.lower() != "transfer-encoding":
             text = ", ".join(value) if several else value
-            environ["HTTP_" + name.upper().replace("-", "_")] = text
+            key = "HTTP_" + name.upper().replace("-", "_")
+            if key in environ:  # by another spelling
+                return refused(f"the header {name} is repeated")
+            environ[key] = text
     answer: dict[str, Any] = {}
 
     def start_response(status: str, headers: list[tuple[str, str]]) -> None:

@@ -203,6 +203,14 @@ def test_gunicorn_ends_subscriptions_first(tmp_path):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+@parametrize(
+    "names", [("X-User", "x-user"), ("Authorization", "AUTHORIZATION"), ("a-b", "a_b")]
+)
+def test_a_function_in_a_cloud_refuses_a_header_in_two_spellings(names):
+    said = mount.handler(event("/mcp", headers=dict(zip(names, ("ann", "bob")))))
+    assert said["statusCode"] == 400 and "repeated" in said["body"]
+
+
 @parametrize("event", [{"key1": "value1"}, {}, {"requestContext": None}])
 def test_a_function_in_a_cloud_refuses_what_is_no_request(event):
     """Such as the test event of the console."""

@@ -623,11 +623,13 @@ class Connection:
         """Return the principal whose calls bar another call, or None."""
         if self.retired:
             return self.principal
-        if self.client is None or self.client.modern:  # which asks in its answers
+        if self.client is None:
             return None
         given_up = [one.principal for one in list(self.client.unanswered.values())]
         if len(given_up) > MAX_GIVEN_UP:
             return call.principal
+        if self.client.modern:  # it asks in its answers
+            return None
         return next((one for one in given_up if one != call.principal), None)
 
     def open(self) -> Client:
@@ -1256,10 +1258,13 @@ class Upstream:
         A modern server's questions are part of a result: a modern client gets them,
         and repeats the request; a legacy client is asked here.
         """
-        asked, is_modern = params, rules(ctx.version).modern
-        state = params.get("requestState")
-        if is_modern and isinstance(state, str):
-            asked = {**params, "requestState": opened(ctx, state)}
+        is_modern = rules(ctx.version).modern
+        if not is_modern:  # a state would not be signed for this principal
+            params = {**params, "requestState": None, "inputResponses": None}
+            params = {name: one for name, one in params.items() if one is not None}
+        asked, state = params, params.get("requestState")
+        if state is not None:
+            asked = {**params, "requestState": opened(ctx, str(state))}
         for _ in range(10):  # rounds of questions
             result = self._request(ctx, asked)
             if result.get("resultType") != "input_required":

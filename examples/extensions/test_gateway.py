@@ -1981,6 +1981,22 @@ def test_calls_that_wait_for_one_user_do_not_end_those_of_another(
         upstream.close()
 
 
+def test_a_legacy_client_has_no_part_in_the_question_of_another():
+    """It cannot send a request state: that is signed for a principal only if modern."""
+    with behind(waiting_server(), revision=NEWEST_LEGACY) as upstream:
+        profile = started(upstream)
+        state = call_as("ann", profile, "up__ask")["requestState"]
+        answers = {"question": {"action": "accept", "content": {"pin": "bob's"}}}
+        stolen = {"requestState": state.partition(".")[2], "inputResponses": answers}
+        with client.connect(profile, revision=NEWEST_LEGACY, elicit=None) as bob:
+            found = bob.request("tools/call", {"name": "up__ask", **stolen})
+        assert found["isError"] and "bob's" not in str(found)
+        answers["question"]["content"]["pin"] = "ann's"
+        more = {"requestState": state, "inputResponses": answers}
+        assert "ann's" in str(call_as("ann", profile, "up__ask", **more))
+        upstream.close()
+
+
 @needs_posix
 def test_one_users_connections_do_not_end_those_of_another(tmp_path, monkeypatch):
     monkeypatch.setattr(gw, "MAX_OWN", 2)

@@ -1281,9 +1281,10 @@ def request_to(port: int, verb: str, path: str, headers: dict, body=None):
 def exchange(*request):
     """Make one HTTP exchange; return status, headers (lower case) and body, decoded if
     JSON."""
-    with request_to(*request).getresponse() as answer:
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, found, value_of(answer.read())
+    with contextlib.closing(request_to(*request)) as connection:
+        with connection.getresponse() as answer:
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, found, value_of(answer.read())
 
 
 def event_of(answer) -> dict[str, str]:
