@@ -1688,9 +1688,10 @@ def check_strange(vectors: list[Json], quick: bool) -> int:
             played = functools.partial(play_http, kinds, url)
         if flags not in SLOW:
             return accused_twice(played, vectors)
-        # The runner does not wait for these; a sample shows it.
+        # The runner does not wait for these; a sample shows it. Whether a revision is
+        # spoken at all depends on how fast the server starts.
         some = [one for one in vectors if one["page"] in ("basic", "tools", "stdio")]
-        return accused(played(some, seconds="0.3"))
+        return accused(played(some, seconds="0.3")) - {"half-spoken"}
 
     bad = 0
     for place, seconds, wrong in side_by_side([*dict.fromkeys(plays)], work):
