@@ -805,7 +805,7 @@ hang_up_meets_call        Answer._lose_client: self.peer.cancel_all() -> pass
 listener_meets_close      Answer.__call__: elif not self.listens: -> elif True:
 listener_meets_close      Subscription.end: ctx.server.listeners.pop(self, None) -> pass
 opening_meets_close       Subscription.begin: if ctx.peer.closed: -> if False:
-opening_meets_close       Endpoint.run_handler: if self.closed and is_post: -> if False:
+opening_meets_close       Endpoint.run_handler: if self.closed and isinstance(answer.peer, PostPeer): -> if False:
 opening_meets_close       HttpSession.register: if self.endpoint.closed: -> if False:
 listener_meets_cancel     Subscription.begin: ctx._wake_with(self.end) -> pass
 listener_hears_all        Subscription.begin: ctx.server.listeners[self] = None -> pass ;; ctx._subscription = self -> ctx._subscription = self; ctx.server.listeners[self] = None
