@@ -373,10 +373,16 @@ def without_gaps(answer: Message) -> Message:
     return {**answer, "content": without_nulls(answer["content"])}
 
 
+def without_answers(params: Message) -> Message:
+    """Return the params of the request that was answered with a question."""
+    added = ("inputResponses", "requestState")
+    return {name: one for name, one in params.items() if name not in added}
+
+
 def identity(ctx: Context) -> str:
     """Return what the request that brings an answer must repeat, as a digest."""
-    retry = ("_meta", "inputResponses", "requestState")
-    params = {name: one for name, one in ctx.params.items() if name not in retry}
+    params = without_answers(ctx.params)
+    params.pop("_meta", None)
     named = json.dumps([ctx.principal, ctx.method, params], sort_keys=True)
     return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()
 
@@ -1260,8 +1266,7 @@ class Upstream:
         """
         is_modern = rules(ctx.version).modern
         if not is_modern:  # a state would not be signed for this principal
-            params = {**params, "requestState": None, "inputResponses": None}
-            params = {name: one for name, one in params.items() if one is not None}
+            params = without_answers(params)
         asked, state = params, params.get("requestState")
         if state is not None:
             asked = {**params, "requestState": opened(ctx, str(state))}
