@@ -108,10 +108,11 @@ __version__ = "2.0.0.dev"
 __all__ = """
     ASK_SECONDS BLINK_SECONDS DIFFERENCES ERRORS FEATURES FILE_SECONDS HEADER_MISMATCH
     INTERNAL_ERROR INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LISTS LOG_LEVELS
-    MAX_BATCH MAX_BATCH_BYTES MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH MAX_MESSAGE_BYTES
-    MAX_RUNNING MAX_THREADS MAX_URIS MAX_URI_LENGTH MAX_VALUES META META_CAPABILITIES
-    META_CLIENT META_LOG_LEVEL META_SERVER META_SUBSCRIPTION META_VERSION METHODS
-    METHOD_NOT_FOUND MISSING_CAPABILITY NOTIFICATIONS ON_CANCEL_SECONDS PARSE_ERROR
+    MAX_BATCH MAX_BATCH_BYTES MAX_COMPLETIONS MAX_DEPTH MAX_ERRORS MAX_ID_LENGTH
+    MAX_MESSAGE_BYTES MAX_RUNNING MAX_THREADS MAX_URIS MAX_URI_LENGTH MAX_VALUES META
+    META_CAPABILITIES META_CLIENT META_LOG_LEVEL META_SERVER META_SUBSCRIPTION
+    META_VERSION METHODS METHOD_NOT_FOUND MISSING_CAPABILITY NOTIFICATIONS
+    ON_CANCEL_SECONDS PARSE_ERROR
     RESOURCE_NOT_FOUND REVISIONS RUN_SECONDS STATE_SECONDS UNSUPPORTED_VERSION
     URL_REQUIRED AskError ClientLacks Context NotFound Peer Pipe Result RpcError Schema
     Server ToolError audio decode elicitation embedded encode image is_id keywords
@@ -3028,9 +3029,8 @@ class Questions:
                 found[key] = usable_answer(question, answer)
             except AskError as problem:
                 params = question.get("params", {})
-                if (
-                    answer is not None and "message" in params
-                ):  # say why it is asked again
+                # Say why it is asked again.
+                if answer is not None and "message" in params:
                     message = f"{problem}\n{params['message']}"
                     question = {**question, "params": {**params, "message": message}}
                 self.missing[key] = question

@@ -235,7 +235,8 @@ def tests_on_the_floor(place: Place) -> None:
 
 def core_on_pypy(place: Place) -> None:
     if python := pypy(place):
-        run_tests(place, "pypy", [python], "-m", "not slow", "test_mcp_ref.py")
+        which = ("-m", "not slow", "test_mcp_ref.py")
+        run_tests(place, "core_on_pypy", [python], *which)
 
 
 def tests_on_pypy(place: Place) -> None:

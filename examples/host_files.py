@@ -294,14 +294,8 @@ def _tables(content: Message, folder: Path) -> Iterator[tuple[Message, str]]:
     inner = _table(content, "mcp")
     yield _table(inner, "servers"), ""
     own = {"servers", "timeout"}  # members of opencode 2
-    yield (
-        {
-            name: one
-            for name, one in inner.items()
-            if isinstance(one, dict) and name not in own
-        },
-        "",
-    )
+    others = {name: inner[name] for name in inner if name not in own}
+    yield {name: one for name, one in others.items() if isinstance(one, dict)}, ""
 
 
 def _projects(content: Message, folder: Path) -> Iterator[Message]:
