@@ -953,7 +953,8 @@ class Upstream:
         self.own: dict[Any, Connection] = {}
         self.ending: list[threading.Thread] = []  # each ends one of these
         self.talks: dict[str, Talk] = {}  # those that ask, by token
-        self.lock = threading.Lock()  # guards own, talks, changed and said
+        # guards own, ending, talks, changed and said
+        self.lock = threading.Lock()
         self.login = Login(self)
         self.keeper = threading.Thread(
             target=self._keep, name="keep-" + name, daemon=True
@@ -968,14 +969,16 @@ class Upstream:
         threads that then end."""
         self.closed.set()
         self.woken.set()
+        with self.lock:
+            connections, ending = [self.main, *self.own.values()], self.ending
         threads = [
             threading.Thread(target=connection.close, daemon=True)
-            for connection in [self.main, *self.own.values()]
+            for connection in connections
         ]
         threads.append(threading.Thread(target=self.login.give_up, daemon=True))
         for thread in threads:
             thread.start()
-        return [*threads, *self.ending, self.keeper]
+        return [*threads, *ending, self.keeper]
 
     def await_first(self, seconds: float = 0) -> None:
         """Wait for the first attempt to connect, but not longer than all may take."""
