@@ -1220,8 +1220,11 @@ def _limit(keyword: str, limit: Any) -> Check:
 
 
 def _at(key: Any, error: str) -> str:
-    """Prepend a location to an error, escaped as in a JSON pointer (RFC 6901)."""
-    return "/" + str(key).replace("~", "~0").replace("/", "~1") + error
+    """Prepend a location to an error, escaped as in a JSON pointer (RFC 6901).
+
+    A key is cut, since each error of a value repeats those of its location.
+    """
+    return "/" + f"{key!s:.200}".replace("~", "~0").replace("/", "~1") + error
 
 
 class TypedSchema(dict[str, Any]):
@@ -1242,7 +1245,7 @@ class TypedSchema(dict[str, Any]):
         try:
             made = self.convert(value)
         except ValueError as problem:
-            return str(problem).split("\n")
+            return str(problem).split("\n", MAX_ERRORS)[:MAX_ERRORS]
         return [error for limit in limits for error in limit(made)]
 
 

@@ -2457,6 +2457,18 @@ def test_all_errors_of_a_call_are_listed_up_to_ten():
     assert len(server.call("t", c=["x"] * 99)["content"][0]["text"].splitlines()) == 10
 
 
+def test_errors_are_short_whatever_a_client_calls_its_members():
+    server, _ = serve_tool(hinted(dict[str, dict[str, int]], str, repr))
+    text = server.call("t", x={"k" * 10**5: dict.fromkeys("abc", "?")})["content"][0]
+    assert len(text["text"].splitlines()) == 3 and len(text["text"]) < 1000
+
+    def refuse(value):
+        raise ValueError(value)
+
+    lines = mcp.TypedSchema({"type": "string"}, refuse)
+    assert len(lines.errors([], "?\n" * 10**5)) == 10
+
+
 def test_many_texts_are_read_in_few_passes():
     count = 0
 
