@@ -4886,6 +4886,7 @@ class Outbox:
     """The events of a stream, in order, for one reader at a time.
 
         events     those that wait for the reader, and some before them, as JSON
+        changes    the notifications among those that wait, each once
         first      the number of the first of `events`; the numbers begin with 1
         place      the number of the next event that the reader takes
         size       the bytes of `events`
@@ -4899,7 +4900,8 @@ class Outbox:
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
         self.keeps = keeps
         self.name = os.urandom(16).hex()  # of its events; see section 14
-        self.events: list[bytes] = []
+        self.events: deque[bytes] = deque()
+        self.changes: set[bytes] = set()
         self.first = 1
         self.place = 1
         self.size = 0
@@ -4931,7 +4933,8 @@ class Outbox:
     def add_change(self, line: bytes) -> None:
         """Add a notification, unless the same one is waiting."""
         with self._moved:
-            if line not in self._waiting():
+            if line not in self.changes:
+                self.changes.add(line)
                 self.add(line)
 
     def end(self) -> None:
@@ -4951,7 +4954,9 @@ class Outbox:
                         break
                     self.place += 1
                 self.first += 1
-                self.size -= len(self.events.pop(0))
+                line = self.events.popleft()
+                self.changes.discard(line)
+                self.size -= len(line)
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
@@ -4977,14 +4982,15 @@ class Outbox:
     def take(self, reader: Answer) -> bytes:
         """Take the next event; b"": there is none."""
         with self._moved:
-            waiting = self._waiting()
-            if self.reader is not reader or not waiting:
+            if self.reader is not reader or not self._waiting():
                 return b""
+            line = self.events[self.place - self.first]
+            self.changes.discard(line)
             # Only clients that may come back need its number.
             ident = f"{self.name}-{self.place}" if self.keeps else ""
             self.place += 1
             self.drop_old()
-            return event(waiting[0], ident)
+            return event(line, ident)
 
     def detach(self, reader: Answer | None) -> None:
         with self._moved:
@@ -4996,8 +5002,8 @@ class Outbox:
         with self._moved:
             return self.reader is not reader or (self.ended and not self._waiting())
 
-    def _waiting(self) -> list[bytes]:  # call it while holding the lock
-        return self.events[self.place - self.first :]
+    def _waiting(self) -> int:  # call it while holding the lock
+        return self.first + len(self.events) - self.place
 
 
 class Answer:
