@@ -768,13 +768,14 @@ def tracer() -> Func:
                 more[name] = headers[name]
         events = re.findall(b"(?m)^data: (.*)", data) if way == "<" else []
         for line in events or [data]:
-            said = {}
+            said: Message = {}
             if line:
                 try:
-                    said["message"] = decode(line)
-                except RpcError:
-                    text = line.decode("utf-8", "backslashreplace")
-                    said["text"] = re.sub(r"(\bsession_id=)\w+", r"\1...", text)
+                    said = {"message": decode(line)}
+                    encode(said)  # not if it has 1e999
+                except (RpcError, ValueError):
+                    text = line[: 10**6].decode("utf-8", "backslashreplace")
+                    said = {"text": re.sub(r"(\bsession_id=)\w+", r"\1...", text)}
             write(way=way, on=on, **more, **said)
 
     write(program=f"mcp_ref {__version__}", process=os.getpid(), sha256=fingerprint())
@@ -5564,7 +5565,7 @@ class HttpSession(Peer):
         self._extra = exchange.extra
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
-        self.id = self.own.name
+        self.id = os.urandom(16).hex()
 
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
@@ -5682,13 +5683,16 @@ class Sessions:
     def remove(self, session: HttpSession) -> None:
         with self._lock:
             self._open.pop(session.id, None)
+            for key in [key for key in self._outboxes if key[0] is session]:
+                del self._outboxes[key]
 
     def keep(self, session: Peer, outbox: Outbox, seconds: float = inf) -> None:
-        """Keep an outbox, so that its client can come back."""
+        """Keep an outbox, so that its client can come back to an open session."""
         key = session, outbox.name
         with self._lock:
             self._outboxes.pop(key, None)  # the order is that of their ends
-            self._outboxes[key] = outbox, time.monotonic() + seconds
+            if not session.closed:
+                self._outboxes[key] = outbox, time.monotonic() + seconds
         self._endpoint.begin_checks()
 
     def outbox(self, session: Peer, name: str) -> Outbox | None:
@@ -5743,7 +5747,7 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     after = None
     if last:
         after = int(last[2])
-        if last[1] != session.id:
+        if last[1] != session.own.name:
             outbox = endpoint.sessions.outbox(session, last[1])
     answer = Answer(exchange, session, listens=True)
     answer.outbox = outbox

@@ -4807,6 +4807,7 @@ def test_a_trace_has_no_ids_of_sessions_and_one_record_for_a_body(
         ping = '{"jsonrpc": "2.0", "id": 2, "method": "ping"}'
         exchange(port, "POST", "/mcp", {**headers, "Mcp-Session-Id": name}, ping)
         exchange(port, "POST", "/mcp", headers, "data: 1\ndata: 2\n")
+        exchange(port, "POST", "/mcp", headers, ping.replace("}", ', "huge": 1e999}'))
         with socket.create_connection(("127.0.0.1", port)) as link:
             link.settimeout(PATIENCE)
             link.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -4817,6 +4818,7 @@ def test_a_trace_has_no_ids_of_sessions_and_one_record_for_a_body(
     assert len(name) > 20 and name not in text
     assert len(other) > 20 and other not in text and "session_id=..." in text
     assert text.count("data: 1") == text.count("data: 2") == 1
+    assert "1e999" in text
 
 
 def test_a_call_that_is_cancelled_by_hanging_up_is_traced_so(
@@ -5167,11 +5169,26 @@ def test_a_stream_that_is_read_late_holds_up_nobody_and_loses_nothing(
             assert any(first in line for line in lines)
             changes = [what] * 900 + ["prompts"]
             begin(list, map(change, changes)).result(PATIENCE)
-            came = itertools.takewhile(
-                lambda line: b"prompts/" not in line and line != b"0\r\n", lines
+            came = list(
+                itertools.takewhile(
+                    lambda line: b"prompts/" not in line and line != b"0\r\n", lines
+                )
             )
             news = [one for one in came if b"_changed" in one or b"/updated" in one]
         assert len(news) >= fewest
+        # The id of a session is a credential; the ids of events are recorded.
+        assert site.line.names["s"].encode() not in b"".join(came)
+
+
+def test_a_session_that_is_deleted_leaves_nothing():
+    with exchanges() as site:
+        for name in "ab":
+            site(f"session {name} 2025-11-25")
+            site(f'{name} = POST {name} :slow {{"gate": "{name}"}}')
+            site(f'{name} <* "progress":1')
+        site("open a\na <* held\na ends\nDELETE a|b -> 200")
+        site("open b\nb <* held\nb ends")
+        wait_until(site.line.httpd.endpoint.sessions.is_empty)
 
 
 def test_of_the_streams_that_have_ended_the_oldest_go_first():
