@@ -1536,8 +1536,8 @@ _SCALAR_NAMES: dict[Any, str] = {
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
 # that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
-# datetime or a time may lack a zone, so it has no format. The exponent of a Decimal is
-# short: int() of 1e999999999 does not end.
+# datetime or a time may lack a zone, so it has no format. A Decimal is short: int() of
+# 1e999999999 does not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1546,7 +1546,7 @@ _TEXT_TYPES = r"""
     datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
     datetime.time      {"type": "string"}                    TIME          09:30:00
     uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
-    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [+-]?[\d.]+([eE][+-]?\d{1,3})?  12.50
+    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [+-]?[\d.]{1,999}([eE][+-]?\d{1,3})?  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(_TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME))

@@ -2390,6 +2390,7 @@ ARGUMENTS = [
     (Annotated[decimal.Decimal, {"multipleOf": 0.01}], "1.255", "/x: "),
     (decimal.Decimal, "1e-999", decimal.Decimal("1e-999")),
     (decimal.Decimal, "1e-1000", "/x: "),
+    (Annotated[decimal.Decimal, {"multipleOf": 0.01}], "1" * 5000, "/x: "),
     (Annotated[Optional[decimal.Decimal], {"maximum": 1}], None, None),
     (Annotated[Optional[decimal.Decimal], {"maximum": 1}], "2", "/x: "),
     (Annotated[uuid.UUID, {"pattern": "7$"}], str(SOME_ID), SOME_ID),
