@@ -511,8 +511,12 @@ class Talk:
         raise Missing(f"end within {PAGES} pages")
 
     def leave(self, step: Json) -> None:
-        """Close stdin; the process must exit within some times the limit."""
-        self.judge("left", self.link.close(step["exit"] * self.patience()))
+        """Close stdin, and take what still comes; the process must exit within some
+        times the limit."""
+        outcome = self.link.close(step["exit"] * self.patience())
+        with contextlib.suppress(Ended, Silent):
+            self.until(lambda: None, "end of the output", REST)
+        self.judge("left", outcome)
 
     def play(self) -> bool:
         """Play all steps; say whether they leave nothing open."""

@@ -451,8 +451,14 @@ class Talk {
     if (has(step, "hang_up")) return this.wire.hangUp(this.labels[step.hang_up]);
     if (has(step, "pages")) return this.readPages(step);
     if (!has(step, "exit")) return this.send(step);
-    const seconds = step.exit * this.scene.options.timeout * (this.spoke ? 1 : 4);
-    return this.wire.close(seconds).then((outcome) => this.judge("left", outcome));
+    return this.leave(step.exit * this.scene.options.timeout * (this.spoke ? 1 : 4));
+  }
+
+  async leave(seconds: number) { // close stdin, and take what still comes
+    const outcome = await this.wire.close(seconds);
+    await this.until(() => undefined, "end of the output", false, 1)
+      .catch((problem) => { if (!/silent|ended/.test(known(problem).kind)) throw problem; });
+    this.judge("left", outcome);
   }
 
   async step(step: Json): Promise<void> { // play it; if it fails, find out what that shows

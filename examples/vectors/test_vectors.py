@@ -36,6 +36,7 @@ from testing.scripts import (
 
 VECTORS = HERE / "examples" / "vectors"
 RUN_CLIENT = str(VECTORS / "clients" / "run_client.py")
+RUNNERS = ["run.py", "run.mts"]  # for servers
 # The runner stands alone, and refuses a revision that it does not know.
 RUNNER = VECTORS / "play.py"
 KNOWN = re.search(r"(?ms)^REVISIONS = \[.*?\]", RUNNER.read_text("utf-8"))[0]
@@ -176,9 +177,11 @@ def test_the_runner_writes_what_machines_read(tmp_path):
     assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
 
 
-def play_copy(folder: Path, vectors: dict, *words: str, revision=NEWEST) -> Any:
-    """Play vectors of one revision with a copy of the runner; return what became of
-    the command, and write all reports."""
+def play_copy(
+    folder: Path, vectors: dict, *words: str, revision=NEWEST, runner="run.py"
+) -> Any:
+    """Play vectors of one revision with a copy of a runner; return what became of the
+    command, and write all reports that it knows."""
     head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
     head |= {"since": revision, "carriers": ["stdio", "http"]}
     copy_runner(folder)
@@ -186,9 +189,15 @@ def play_copy(folder: Path, vectors: dict, *words: str, revision=NEWEST) -> Any:
     file = {"format": 4, "vectors": some}
     (folder / "some.json").write_text(json.dumps(file), "utf-8")
     options = ["--revisions", revision]
-    for kind in ("json", "junit", "tap"):
+    kinds = ("json", "junit", "tap") if runner == "run.py" else ("json",)
+    for kind in kinds:
         options += [f"--{kind}", str(folder / f"{kind}.rows")]
-    return command(str(folder / "run.py"), *options, *words, seconds=9 * PATIENCE)
+    line = [str(shutil.copy(VECTORS / runner, folder)), *options, *words]
+    if runner == "run.py":
+        return command(*line, seconds=9 * PATIENCE)
+    return subprocess.run(
+        [*find_node(), *line], capture_output=True, text=True, timeout=9 * PATIENCE
+    )
 
 
 def played_rows(folder: Path) -> dict[str, dict]:
@@ -197,10 +206,10 @@ def played_rows(folder: Path) -> dict[str, dict]:
     return {row["id"]: row for row in rows}
 
 
-def verdicts(folder: Path, vectors: dict, *target: str) -> dict[str, dict]:
-    """Play vectors of the newest revision with a copy of the runner; return their
+def verdicts(folder: Path, vectors: dict, *target: str, **options) -> dict[str, dict]:
+    """Play vectors of the newest revision with a copy of a runner; return their
     rows."""
-    play_copy(folder, vectors, *target)
+    play_copy(folder, vectors, *target, **options)
     return played_rows(folder)
 
 
@@ -492,6 +501,21 @@ def test_silence_is_one_finding(tmp_path):
     rest = dict.fromkeys(["about-it", "message", "no-answer"], "broken")
     assert found == {**skipped, **rest}, rows
     assert rows["no-answer"]["alike"] == "step" and "later" in rows["late"]["why"]
+
+
+@parametrize("runner", RUNNERS)
+def test_what_comes_after_the_end_of_input_is_judged(tmp_path, runner):
+    """It is heard, and rules for every message hold for it."""
+    program = f"{A_SERVER}\nprint('bye', flush=True)"
+    after = [{"exit": 9}, {"heard": {"$some": {"rubbish": {"$match": "^bye"}}}}]
+    vectors = {
+        "rule": {"every": {"rubbish": {"$absent": True}}},
+        "heard": {"own": "connection", "steps": [{"request": "x"}, *after]},
+    }
+    words = [sys.executable, "-c", program]
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    assert found == {"rule": "broken", "heard": "passed"}, rows
 
 
 CHOOSY = A_SERVER.replace(
@@ -834,6 +858,7 @@ def test_a_process_that_has_said_nothing_has_more_time_to_exit():
         import links, play
         link = links.Link()
         link.close = lambda seconds: print(seconds) or "left"
+        link.inbox.put((0, "left", ""))
         talk = play.Talk(play.Scene(), link, {})
         talk.leave({"exit": 1})
         link.spoke = True
