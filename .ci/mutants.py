@@ -912,6 +912,13 @@ class Latin(Mutant):
         return text.decode().encode("latin-1", "replace")
 
 
+class Ascii(Mutant):
+    """letters that are not ASCII become question marks"""
+
+    def body(self, text: bytes, stream: bool) -> bytes:
+        return text.decode().encode("ascii", "replace")
+
+
 class Pong(Mutant):
     """a ping is answered with something"""
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from links import FLOOD, Link
+from links import FLOOD, Link, rubbish
 from patterns import (
     BadVector,
     Json,
@@ -236,7 +236,7 @@ class Talk:
         None: it answers what we have cancelled ourselves, behind another vector.
         """
         if not isinstance(item, dict):
-            return {"rubbish": item}
+            return rubbish(item)
         if not is_answer(item):
             return item
         name = json.dumps(item.get("id"))

@@ -6,6 +6,7 @@
 //     node run.mts [the same] [--header "NAME: VALUE"] URL
 //
 // Each vector has a process, or a session, of its own. runner.md says what run.py does beyond that.
+import { isUtf8 } from "node:buffer";
 import { spawn } from "node:child_process";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import http from "node:http";
@@ -165,9 +166,13 @@ interface Wire {
   close(seconds: number): Promise<string>;
 }
 const sleep = (seconds: number) => new Promise((done) => setTimeout(done, seconds * 1000));
-const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-function readJson(bytes: Buffer): Json { // what is not JSON stays text
-  try { return JSON.parse(decoder.decode(bytes)); } catch { return bytes.toString().slice(0, 1000); }
+function readJson(bytes: Buffer): Json { // what is not JSON stays text; an object that is not UTF-8 stays bytes
+  const good = isUtf8(bytes);
+  try {
+    const value = JSON.parse(bytes.toString(good ? "utf8" : "latin1"));
+    if (good || isObject(value)) return good ? value : bytes;
+  } catch {} // not JSON
+  return bytes.toString().slice(0, 1000);
 }
 function linesTo(take: (line: Buffer) => void): (part: Buffer) => void {
   let rest = Buffer.alloc(0);
@@ -210,12 +215,12 @@ function openHttp(url: string, credentials: Json, put: Put): Wire { // each exch
     const type = (answer.headers["content-type"] ?? "").split(";")[0].trim().toLowerCase(), parts: Buffer[] = [];
     let events: Json[] = [], event: Json = {};
     const follow = linesTo((line) => {
-      const [, name, value] = /^([^:]*)(?:: ?)?(.*)$/s.exec(line.toString().replace(/\r$/, ""))!;
+      const [, name, value] = /^([^:]*)(?:: ?)?(.*)$/s.exec(line.toString("latin1").replace(/\r$/, ""))!;
       if (name) event[name] = name === "data" && has(event, "data") ? `${event.data}\n${value}` : value;
       if (line.length > 1 || !Object.keys(event).length) return;
-      put(number, "http", { events: (events = [...events, event]) });
-      if (event.data && (event.event ?? "message") === "message")
-        put(number, "message", readJson(Buffer.from(event.data)));
+      const data = Buffer.from(event.data ?? "", "latin1"); // each character was a byte
+      put(number, "http", { events: (events = [...events, event.data ? { ...event, data: data.toString() } : event]) });
+      if (data.length && (event.event ?? "message") === "message") put(number, "message", readJson(data));
       event = {};
     });
     put(number, "http", { status: answer.statusCode, headers: answer.headers });
@@ -293,6 +298,7 @@ class Talk {
   }
 
   classify(item: Json, number: number): Json { // is it an answer that was asked for?
+    if (Buffer.isBuffer(item)) return { rubbish: item.toString(), utf8: false };
     if (!isObject(item)) return { rubbish: item };
     if (!isAnswer(item)) return item;
     const name = JSON.stringify(item.id ?? null), { status = 200, resumes } = this.exchange(number);
@@ -494,6 +500,8 @@ class Talk {
 
 // ---- one revision of a server
 
+const isGarbled = (vector: Json, heard: Json[]) => !vector.foreign && heard.some((one) => has(one, "utf8"));
+
 class Server {
   target: string[]; options: Json; revision: string; legacy: boolean; carrier: string;
   served = new Set<string>(); capabilities: Json; lists: Json = {}; // what it has answered, and has
@@ -562,7 +570,10 @@ class Server {
       if (/no answer|unread|ended/.test(kind)) // this is charged to no vector
         row.finding = { id: kind === "ended" ? "server-ended" : "no-answer", sure: !calls && !idle && !(kind === "ended" && vector.foreign) };
     } finally { await talk?.close(); }
-    return [row, talk?.all().flatMap((one) => one.heard.map(([, message]) => message)) ?? []];
+    const heard = talk?.all().flatMap((one) => one.heard.map(([, message]) => message)) ?? [];
+    if (row.verdict !== "passed" && isGarbled(vector, heard)) // whatever else fails, may fail for that
+      return [{ ...vector, verdict: "skipped", why: "not UTF-8", carrier: this.carrier, revision: this.revision }, heard];
+    return [row, heard];
   }
 
   async playAll(vectors: Json[], jobs: number): Promise<Json[]> {
@@ -572,7 +583,8 @@ class Server {
       for (let vector; (vector = left.shift()); ) {
         const [row, heard] = await this.play(vector);
         rows.push(row);
-        if (row.verdict === "passed" && !vector.foreign) messages.push(...heard.map((one): [Json, string] => [one, row.id]));
+        if ((row.verdict === "passed" && !vector.foreign) || isGarbled(vector, heard))
+          messages.push(...heard.map((one): [Json, string] => [one, row.id]));
       }
     };
     await Promise.all(Array.from({ length: jobs }, work));

@@ -51,6 +51,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 SILENCES = 4  # vectors in a row without an answer: then the server is asked if it lives
 ORDER = "what other vectors sent before has changed the server"
 GIVEN_UP = "the server does not answer any more"
+GARBLED = "the server sends what is not UTF-8, which a rule for every message shows"
 # What no vector shows, and the sentence that makes it a rule.
 FINDINGS = {
     "no-answer": "a request is answered",
@@ -272,8 +273,11 @@ class Server(Scene):
             links[kind] = link
         elif link:
             link.close()
+        heard = talk.all_heard() if talk else []
+        if is_garbled(vector, heard) and row["verdict"] != "passed":
+            row = {**self.row(vector), "verdict": "skipped", "why": GARBLED}
         row["seconds"] = round(time.monotonic() - began, 3)
-        return row, talk.all_heard() if talk else []
+        return row, heard
 
     def play_twice(
         self, vector: Json, links: dict[str, Link]
@@ -335,7 +339,8 @@ class Server(Scene):
             else:
                 tell(row)
             # One fault, one charge: what made a vector fail is not charged again.
-            if "foreign" not in vector and row["verdict"] == "passed":
+            good = "foreign" not in vector and row["verdict"] == "passed"
+            if good or is_garbled(vector, heard):
                 self._charge(rules, rows, heard, row["id"])
             if self.silences >= SILENCES and not self.gone:
                 self._check_alive()
@@ -400,6 +405,12 @@ def is_sure(link: Link, ended: bool) -> bool:
     if ended:
         return bool(waiting - {""})  # a barrier shows only that the server has ended
     return bool(waiting) and "tools/call" not in waiting
+
+
+def is_garbled(vector: Json, heard: list[Json]) -> bool:
+    """Say whether a message came in another encoding: what else fails, may fail for
+    that."""
+    return "foreign" not in vector and any("utf8" in message for message in heard)
 
 
 def close_all(links: dict[str, Link]) -> None:

@@ -518,6 +518,69 @@ def test_what_comes_after_the_end_of_input_is_judged(tmp_path, runner):
     assert found == {"rule": "broken", "heard": "passed"}, rows
 
 
+# It answers `latin` in Latin-1, and writes to its log in it before it answers `log`.
+LATIN = A_SERVER.replace(
+    '    if "id" in message and',
+    """    if method == "log":
+        sys.stdout.buffer.write(b"Gr\\xfc\\xdfe\\n")
+    if method == "latin":
+        words = {"jsonrpc": "2.0", "id": message["id"], "result": {"text": "\u00fc"}}
+        line = json.dumps(words, ensure_ascii=False)
+        sys.stdout.buffer.write(line.encode("latin-1") + b"\\n")
+        sys.stdout.flush()
+    elif "id" in message and""",
+)
+EVERY_UTF8 = {"every": {"utf8": {"$absent": True}}}
+MISENCODED = {
+    "utf8": EVERY_UTF8,
+    "lines": {"every": {"rubbish": {"$absent": True}}},
+    "answer": {"steps": [{"request": "latin", "waits": "its rule is an answer"}]},
+    "other": {"steps": [{"request": "latin"}]},
+}
+
+
+@parametrize("runner", RUNNERS)
+def test_what_is_not_utf8_breaks_one_rule(tmp_path, runner):
+    """That of UTF-8, if it would be a message; no vector, and not silence."""
+    alien = {**MISENCODED["answer"], "foreign": True}
+    vectors = {**MISENCODED, "fine": asked("x", {}), "foreign": alien}
+    words = ["--timeout", "0.5", sys.executable, "-c", LATIN]
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    passed = dict.fromkeys(["lines", "fine"], "passed")
+    wrong = {"utf8": "broken", "foreign": "broken"}
+    assert found == {**passed, **wrong, "answer": "skipped", "other": "skipped"}, rows
+    vectors = {**vectors, "answer": asked("log", {}), "other": asked("log", {})}
+    del vectors["foreign"]
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = [name for name, row in rows.items() if row["verdict"] != "passed"]
+    assert found == ["lines"], rows
+
+
+@parametrize("kind", ["application/json", "text/event-stream"])
+@parametrize("runner", RUNNERS)
+def test_what_is_not_utf8_over_http_breaks_one_rule(tmp_path, runner, kind):
+    def answer(verb, headers, message):
+        text = "\u00fc" if message["method"] == "latin" else ""
+        result = {**DISCOVERED, "text": text}
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        data = body.replace(r"\u00fc", "\u00fc").encode("latin-1")
+        if kind != "application/json":
+            data = b"data: " + data + b"\r\n\r\n"
+        yield http_answer(200, {"Content-Type": kind})
+        yield data
+
+    site = Site(answer)
+    try:
+        words = ["--timeout", "0.5", site.url]
+        rows = verdicts(tmp_path, MISENCODED, *words, runner=runner)
+    finally:
+        site.close()
+    found = {name: row["verdict"] for name, row in rows.items()}
+    skipped = dict.fromkeys(["answer", "other"], "skipped")
+    assert found == {"utf8": "broken", "lines": "passed", **skipped}, rows
+
+
 CHOOSY = A_SERVER.replace(
     "        print(",
     """        if method == "tools/list" or message.get("params", {}).get("name") == "no":
