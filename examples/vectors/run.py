@@ -73,8 +73,8 @@ class Server(Scene):
         if self.carrier == "http" and revision == REVISIONS[0]:
             self.carrier = "sse"
             self.url = options.sse or self.url.rpartition("/")[0] + "/sse"
-        self.credentials = dict(line.partition(":")[::2] for line in options.header)
-        self.other = dict(line.partition(":")[::2] for line in options.other)
+        self.credentials = read_headers(options.header)
+        self.other = read_headers(options.other)
         self.turns = Turns()  # one object for all revisions of a run
         self.has: Json = {}
         self.info: Json = {}  # what the server says of itself
@@ -417,6 +417,12 @@ def close_all(links: dict[str, Link]) -> None:
     """Close all links."""
     while links:
         links.popitem()[1].close()
+
+
+def read_headers(lines: list[str]) -> Json:
+    """Read lines `NAME: VALUE`."""
+    parts = [line.partition(":") for line in lines]
+    return {name.strip(): value.strip() for name, _, value in parts}
 
 
 def is_url(text: str) -> bool:

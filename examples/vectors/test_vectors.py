@@ -8,9 +8,11 @@ import functools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -177,17 +179,22 @@ def test_the_runner_writes_what_machines_read(tmp_path):
     assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
 
 
+def write_vectors(folder: Path, vectors: dict, revision=NEWEST) -> None:
+    """Write vectors into a folder, by their ids; what they lack is added."""
+    head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
+    head |= {"since": revision, "carriers": ["stdio", "http"]}
+    some = [{"id": name, **head, **vector} for name, vector in vectors.items()]
+    file = json.dumps({"format": 4, "vectors": some})
+    (folder / "some.json").write_text(file, "utf-8")
+
+
 def play_copy(
     folder: Path, vectors: dict, *words: str, revision=NEWEST, runner="run.py"
 ) -> Any:
     """Play vectors of one revision with a copy of a runner; return what became of the
     command, and write all reports that it knows."""
-    head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
-    head |= {"since": revision, "carriers": ["stdio", "http"]}
     copy_runner(folder)
-    some = [{"id": name, **head, **vector} for name, vector in vectors.items()]
-    file = {"format": 4, "vectors": some}
-    (folder / "some.json").write_text(json.dumps(file), "utf-8")
+    write_vectors(folder, vectors, revision)
     options = ["--revisions", revision]
     kinds = ("json", "junit", "tap") if runner == "run.py" else ("json",)
     for kind in kinds:
@@ -770,6 +777,89 @@ def test_a_baseline_can_be_written(tmp_path):
     assert Path(known).read_text("utf-8").startswith(f"it stdio {NEWEST}  # broken")
     done = play_copy(tmp_path, vectors, "--baseline", known, *SERVE)
     assert done.returncode == 0, done.stdout
+
+
+def run_action(folder: Path, vectors: dict, **inputs: str) -> Any:
+    """Run the steps of the action for GitHub as its runner does, with a copy of the
+    runner of vectors; return what became of them."""
+    copy_runner(folder)
+    write_vectors(folder, vectors)
+    text = (VECTORS / "action.yml").read_text("utf-8")
+    head, steps = text.split("\nruns:\n  using: composite\n  steps:\n")
+    known = dict(re.findall(r"(?m)^  ([a-z]+):\n((?:    .*\n?)+)", head))
+    for name, lines in known.items():
+        default = re.search(r"(?m)^    default: (.*)", lines)
+        if name not in inputs:
+            inputs[name] = default[1].strip('"')  # the others are required
+    assert set(inputs) == set(known)
+    (step,) = steps.split("    - shell: bash\n")[1:]
+    env = dict(re.findall(r"(?m)^        ([A-Z]+): \$\{\{ inputs\.(\w+) \}\}$", step))
+    script = folder / "step.sh"
+    script.write_text(textwrap.dedent(step.split("      run: |\n")[1]), "utf-8")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    given = {name: inputs[value] for name, value in env.items()}
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=9 * PATIENCE,
+        cwd=folder,
+        env={**os.environ, **given, "PATH": path, "GITHUB_ACTION_PATH": str(folder)},
+    )
+
+
+needs_bash = pytest.mark.skipif(
+    os.name == "nt" or not shutil.which("bash"), reason="GitHub's runner has bash"
+)
+
+
+@needs_bash
+def test_the_action_sends_headers_as_they_stand(tmp_path):
+    """Each line is one, with its quotes and spaces; empty lines are none."""
+    headers = {
+        "x-words": "\"two  words\" and 'one' $HOME \\\\",
+        "authorization": "Bearer a b",
+    }
+    lines = "\n\n".join(f"{name}: {value}" for name, value in headers.items())
+    site = Site(answer_badly)
+    try:
+        options = f"--revisions {NEWEST}"
+        given = {"server": site.url, "headers": f"{lines}\n", "options": options}
+        done = run_action(tmp_path, {"it": asked("x", {"result": {}})}, **given)
+    finally:
+        site.close()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(site.asked) > 5
+    for _, sent, _ in site.asked:
+        assert {name: sent.get(name) for name in headers} == headers
+    assert ElementTree.parse(tmp_path / "vectors.xml").getroot().get("tests") == "1"
+
+
+@needs_bash
+@parametrize(
+    "inputs, status",
+    [
+        ({}, 1),
+        ({"baseline": "what we know.txt"}, 0),
+        ({"baseline": "what we know.txt", "options": "--fail-on 'harms'"}, 1),
+        ({"baseline": "what we know.txt", "options": '--only "it"'}, 0),
+        ({"baseline": "no such file"}, 1),
+        ({"options": "--only nothing"}, 1),
+    ],
+)
+def test_the_action_fails_as_its_inputs_say(tmp_path, inputs, status):
+    """On stdio, with a command of several lines, and names that have spaces."""
+    wrong = asked("x", {"error": {}})
+    vectors = {"it": wrong, "harm": {**wrong, "level": "text", "harms": "it hurts"}}
+    (tmp_path / "what we know.txt").write_text(f"it stdio {NEWEST}  # known", "utf-8")
+    given = {"server": shlex.join(SERVE), "report": "to read.xml", **inputs}
+    given["options"] = f"--revisions {NEWEST} {inputs.get('options', '')}"
+    done = run_action(tmp_path, vectors, **given)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    if inputs.get("options") != "--only nothing" and "no such" not in str(inputs):
+        suite = ElementTree.parse(tmp_path / "to read.xml").getroot()
+        assert suite.get("failures") == str(int(not inputs)), done.stdout
 
 
 @parametrize(
