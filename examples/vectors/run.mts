@@ -11,6 +11,7 @@ import { spawn } from "node:child_process";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
+import { isDeepStrictEqual as same } from "node:util";
 
 type Json = any; // what JSON.parse() returns; undefined: a member that is not there
 const REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
@@ -54,16 +55,6 @@ const TYPES: Record<string, (v: Json) => boolean> = {
 };
 const isA = (v: Json, kinds: string) => kinds.split("|").some((kind) => TYPES[kind]?.(v));
 
-function same(a: Json, b: Json): boolean {
-  if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((v, n) => same(v, b[n]));
-  if (!isObject(a) || !isObject(b)) return a === b;
-  const names = Object.keys(a);
-  return names.length === Object.keys(b).length && names.every((n) => has(b, n) && same(a[n], b[n]));
-}
-function sameItems(a: Json[], b: Json[]): boolean {
-  const left = [...b], places = () => a.map((item) => left.findIndex((twin) => same(item, twin)));
-  return a.length === b.length && a.every((_, n) => places()[n] >= 0 && left.splice(places()[n], 1));
-}
 function conforms(v: Json, schema: Json): boolean { // the plainest keywords of JSON Schema
   if (!isObject(schema)) return schema !== false;
   if (has(schema, "type") && ![schema.type].flat().some((kind: string) => isA(v, kind))) return false;
@@ -97,7 +88,7 @@ const OPERATORS: Record<string, [string, (operand: Json, v: Json, saved: Json) =
   $type: ["", (o, v) => isA(v, o)],
   $use: ["", (o, v, s) => has(s, o) && same(v, s[o])],
   $save: ["", (o, v, s) => v !== undefined && Object.assign(s, { [o]: v }) === s],
-  $sameItems: ["array", (o, v, s) => Array.isArray(s[o]) && sameItems(v, s[o])],
+  $sameItems: ["array", (o, v, s) => Array.isArray(s[o]) && v.length === s[o].length && same(new Set(v), new Set(s[o]))],
   $fits: ["", (o, v, s) => v !== undefined && has(s, o) && conforms(v, s[o])],
   $match: ["string", (o, v) => new RegExp(o).test(v)],
   $range: ["number", within],
