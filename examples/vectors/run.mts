@@ -21,6 +21,9 @@ const LISTS: Json = { // kind in `needs`, member of the result, name of an item
   "resources/list": ["resource", "resources", "uri"],
   "resources/templates/list": ["template", "resourceTemplates", "uriTemplate"],
 };
+// A server that limits the rate of requests (over HTTP with 429) can refuse any.
+const LIMITED = { error: { message: { $match: "[Rr]ate.?limit|[Tt]oo many requests" } } };
+const BUSY = "time for it: it limits the rate of requests";
 const OPTIONAL = ["ping", ...Object.keys(LISTS), ...Object.keys(MIRRORED), "resources/subscribe",
   "resources/unsubscribe", "completion/complete", "logging/setLevel", "subscriptions/listen"];
 const VERDICTS: Json = { MUST: "broken", SHOULD: "unwise", text: "remark" }, PAGES = 50;
@@ -278,8 +281,10 @@ class Talk {
 
   take(number: number, what: string, data: Json) {
     if (what === "left") this.ended = true;
-    else if (what === "http") Object.assign(this.exchange(number), data);
-    else for (const item of Array.isArray(data) && BATCHES.includes(this.scene.revision) ? data : [data]) {
+    else if (what === "http") {
+      Object.assign(this.exchange(number), data);
+      if (data.status === 429) throw new Stop("missing", BUSY);
+    } else for (const item of Array.isArray(data) && BATCHES.includes(this.scene.revision) ? data : [data]) {
       const message = this.classify(item, number), never = this.vector.never ?? [];
       this.spoke = true;
       this.heard.push([number, message]);
@@ -287,6 +292,7 @@ class Talk {
         const reply = { jsonrpc: "2.0", id: message.id, result: {} };
         this.wire.send(number && ++this.last, Buffer.from(JSON.stringify(reply)), "POST", this.headers(reply, {}), 1);
       }
+      if (fits(LIMITED, message, {})) throw new Stop("missing", BUSY);
       this.forbidden ||= never.some((pattern: Json) => fits(pattern, message, { ...this.saved }));
       if (this.forbidden) throw new Stop("failed", "this must never come", message);
     }

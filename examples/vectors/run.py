@@ -105,7 +105,7 @@ class Server(Scene):
             return link
         try:
             self._shake_hands(link, vector)
-        except (Failed, OSError) as failure:
+        except (Failed, Missing, OSError) as failure:
             link.close()
             why = ": ".join(show(one) for one in failure.args)
             raise NotSetUp(f"no handshake: {why}") from failure
@@ -150,7 +150,7 @@ class Server(Scene):
                 )
                 if not any([self._read_list(talk, method) for method in LISTS]):
                     raise TimeoutError("no list is answered")
-        except (Failed, NotSetUp, OSError) as failure:
+        except (Failed, Missing, NotSetUp, OSError) as failure:
             self.slow = isinstance(failure.__cause__ or failure, TimeoutError)
             return ": ".join(show(one, 1000) for one in failure.args)
         return ""
@@ -180,7 +180,7 @@ class Server(Scene):
                 params = {"cursor": answer["result"]["nextCursor"]}
             except TimeoutError:
                 return False  # a vector judges that
-            except (Failed, KeyError, TypeError):
+            except (Failed, Missing, KeyError, TypeError):
                 return True
         return True
 
@@ -195,7 +195,7 @@ class Server(Scene):
                     talk.send({"request": method, "later": True})
                 modern = {"result": {"resultType": {"$type": "string"}}}
                 talk.wait({"await": modern})
-        except (Failed, OSError):
+        except (Failed, Missing, OSError):
             return ""
         return "it serves requests of this revision, but not server/discover"
 
@@ -375,6 +375,8 @@ class Server(Scene):
         try:
             with contextlib.closing(self.connect({})) as link:
                 Talk(self, link, {}).barrier({})
+        except Missing:
+            return  # it refuses, so it lives
         except (Failed, NotSetUp, OSError) as failure:
             self.gone = f"{GIVEN_UP}: {show(failure.args[0])}"
 

@@ -465,10 +465,11 @@ def test_the_end_of_a_server_is_one_finding(tmp_path):
 
 IDLE = A_SERVER.replace(
     '    if "id" in message and',
-    """    if method in ("late", "tools/call"):
+    """    if method in ("late", "later", "tools/call"):
         import threading
         words = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}})
-        threading.Timer(0.75, print, [words], {"flush": True}).start()
+        delay = 1.5 if method == "later" else 0.75
+        threading.Timer(delay, print, [words], {"flush": True}).start()
     elif "id" in message and""",
 )
 
@@ -482,13 +483,15 @@ def test_silence_is_one_finding(tmp_path):
         "step": {"steps": [silent]},
         "about-it": {"steps": [{**silent, "waits": "the rule is an answer"}]},
         "late": {"steps": [{"request": "x"}, {"request": "late"}]},
+        "later": {"steps": [{"request": "x"}, {"request": "later"}]},
         "no-message": {"steps": [{"request": "x"}, note]},
         "message": {"steps": [{"request": "x"}, {**note, "waits": "it changed"}]},
     }
     quick = ["--timeout", "0.5"]
     rows = verdicts(tmp_path, vectors, *quick, sys.executable, "-c", IDLE)
     found = {name: row["verdict"] for name, row in rows.items()}
-    skipped = dict.fromkeys(["given", "step", "late", "no-message"], "skipped")
+    skipped = ["given", "step", "late", "later", "no-message"]
+    skipped = dict.fromkeys(skipped, "skipped")
     rest = dict.fromkeys(["about-it", "message", "no-answer"], "broken")
     assert found == {**skipped, **rest}, rows
     assert rows["no-answer"]["alike"] == "step" and "later" in rows["late"]["why"]
@@ -502,6 +505,38 @@ CHOOSY = A_SERVER.replace(
             continue
         print(""",
 )
+
+
+def test_a_server_that_limits_the_rate_is_not_accused(tmp_path):
+    """It may refuse any request, which says nothing about a rule."""
+
+    def answer(verb, headers, message):
+        said = {"jsonrpc": "2.0", "id": message.get("id"), "result": DISCOVERED}
+        if message.get("method") == "x":
+            error = {"code": -42900, "message": "rate limit exceeded for x"}
+            said = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+        status = 429 if message.get("method") == "y" else 200
+        yield http_answer(
+            status, {"Content-Type": "application/json"}, json.dumps(said)
+        )
+
+    late = {"request": "y", "label": "it", "later": True}
+    vectors = {
+        "error": asked("x", {"result": {}}),
+        "status": asked("y", {"result": {}}),
+        "later": {"steps": [late, {"of": "it", "http": {"status": 404}}]},
+        "given": {"steps": [{"request": "x", "expect": {"result": {}}, "given": "x"}]},
+        "refused": asked("z", {"error": {}}),
+    }
+    site = Site(answer)
+    try:
+        rows = verdicts(tmp_path, vectors, site.url)
+    finally:
+        site.close()
+    found = {name: row["verdict"] for name, row in rows.items()}
+    skipped = dict.fromkeys(["error", "status", "later", "given"], "skipped")
+    assert found == {**skipped, "refused": "broken"}, rows
+    assert "limits the rate" in rows["later"]["why"]
 
 
 def test_what_is_not_offered_is_not_demanded(tmp_path):
