@@ -558,7 +558,7 @@ class Server {
       const methods = talk?.all().flatMap((one) => [...one.refused]).filter((one) => OPTIONAL.includes(one));
       Object.assign(row, { why, received, sent: talk?.sent, refused: methods });
       row.verdict = kind === "failed" ? verdictOf(vector) : kind === "not set up" ? kind : "skipped";
-      const calls = kind === "no answer" && waiting.includes("tools/call"), idle = kind === "ended" && !waiting.some(Boolean);
+      const calls = kind === "no answer" && waiting.includes("tools/call"), idle = (kind === "ended" || vector.foreign) && !waiting.some(Boolean);
       if (/no answer|unread|ended/.test(kind)) // this is charged to no vector
         row.finding = { id: kind === "ended" ? "server-ended" : "no-answer", sure: !calls && !idle && !(kind === "ended" && vector.foreign) };
     } finally { await talk?.close(); }

@@ -255,8 +255,9 @@ class Server(Scene):
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
                 unread = len(failure.args) > 1
-                strange = ended and "foreign" in vector  # no rule demands its answer
-                row.update(sure=unread or not strange and is_sure(talk.link, ended))
+                strange = "foreign" in vector
+                row.update(sure=unread or is_sure(talk.link, ended, strange))
+                row.update(lost=ended or strange)
         except NotSetUp as failure:
             self.silences += 1
             row.update(verdict=report.NOT_SET_UP, why=str(failure))
@@ -314,7 +315,7 @@ class Server(Scene):
             found.update({one: row.get(one) for one in ("why", "sent", "transcript")})
         if row.get("sure"):
             found["verdict"] = "broken"
-        elif name == "server-ended":
+        elif row.get("lost"):
             found["harms"] = "a client that sends this loses its server"
 
     def play_all(
@@ -395,12 +396,14 @@ class Server(Scene):
         }
 
 
-def is_sure(link: Link, ended: bool) -> bool:
-    """Say whether a missing answer breaks a rule: no page limits the time of a tool,
-    and a server may do one thing at a time."""
+def is_sure(link: Link, ended: bool, strange: bool) -> bool:
+    """Say whether a missing answer breaks a rule: no page limits the time of a tool, and
+    a server may do one thing at a time. After what is `strange` it may be lost."""
     waiting = {link.methods.get(name) for name in link.waiting}
+    if ended or strange:
+        waiting.discard("")  # a barrier shows only that the server has ended
     if ended:
-        return bool(waiting - {""})  # a barrier shows only that the server has ended
+        return bool(waiting) and not strange
     return bool(waiting) and "tools/call" not in waiting
 
 
