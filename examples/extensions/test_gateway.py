@@ -1689,7 +1689,7 @@ class Silent(client.Transport):
 
     def __init__(self):
         self.calls, self.answers = [], queue.SimpleQueue()
-        self.on_call = lambda: None
+        self.on_call = lambda request: None
 
     def start(self):
         self.up = True
@@ -1706,7 +1706,7 @@ class Silent(client.Transport):
             request.settle({})
         if method == "tools/call":
             self.calls.append(ident)
-            self.on_call()
+            self.on_call(request)
         elif method == "initialize":
             declared = {"tools": {}, "logging": {}}
             info = {"name": "silent", "version": "1"}
@@ -1738,11 +1738,12 @@ class Silent(client.Transport):
 
 
 class Front:
-    """A user before a profile in this process; `came` has what is sent to them."""
+    """A user before a profile in this process, who accepts every question; `came` has
+    what is sent to them."""
 
     def __init__(self, profile, name):
         self.profile, self.name, self.came = profile, name, []
-        self.peer = mcp.Peer(self.came.append)
+        self.peer = mcp.Peer(self.take)
         info = {"name": name, "version": "1"}
         params = {"protocolVersion": NEWEST_LEGACY, "clientInfo": info}
         params["capabilities"] = {"elicitation": {}}
@@ -1753,7 +1754,14 @@ class Front:
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         message.update({"id": ident for ident in ids})
         took = {"peer": self.peer, "principal": self.name}
-        self.profile.handle(message, self.came.append, **took)
+        self.profile.handle(message, self.take, **took)
+
+    def take(self, message):
+        self.came.append(message)
+        if message.get("method") == "elicitation/create":
+            answer = {"jsonrpc": "2.0", "id": message["id"]}
+            answer["result"] = {"action": "accept", "content": {"pin": self.name}}
+            begin(self.profile.handle, answer, self.take, peer=self.peer)
 
     def call(self):
         self.send("tools/call", {"name": "up__wait"}, 1)
@@ -1789,21 +1797,32 @@ class Lines:
         return self.trace
 
 
-def play_giving_up(at, who_comes):
-    """Let ann give up a call, and her tool ask before line `at` of what follows, while
-    bob's call runs (which then begins, if `who_comes`); return whether there is one."""
+@contextlib.contextmanager
+def silent(**options):
+    """Yield ann and bob before an upstream, and the Silents of its connections."""
     made = []
 
     def transport(connection):
         made.append(Silent())
         return made[-1]
 
-    upstream = gw.Upstream("up", {"command": ["none"]})
+    upstream = gw.Upstream("up", {"command": ["none"], **options})
     upstream.transport = transport
     profile = gw.Profile("all", [(upstream, ["*"])])
     upstream.keeper.start()
     assert upstream.tried.wait(PATIENCE)
-    ann, bob = Front(profile, "ann"), Front(profile, "bob")
+    yield Front(profile, "ann"), Front(profile, "bob"), made, upstream
+    gw.close_all([upstream])
+
+
+def play_giving_up(at, who_comes, how):
+    """Let ann give up a call, and her tool ask before line `at` of what follows, while
+    bob's call runs (which then begins, if `who_comes`); return whether there is one."""
+    with silent() as (ann, bob, made, upstream):
+        return _play_giving_up(ann, bob, made, upstream, at, who_comes, how)
+
+
+def _play_giving_up(ann, bob, made, upstream, at, who_comes, how):
     running, told = [], []
 
     def begin_bob():
@@ -1817,9 +1836,12 @@ def play_giving_up(at, who_comes):
                 begin_bob()
             told.append(made[0].ask())
 
-    def given_up():
-        made[0].on_call = lambda: None
-        ann.cancel()
+    def given_up(request):
+        made[0].on_call = lambda request: None
+        if how == "cancelled":
+            ann.cancel()
+        else:  # as when a proxy answers
+            request.settle(mcp.HttpError(504, "too late"))
         lines.start()
 
     if not who_comes:
@@ -1835,18 +1857,54 @@ def play_giving_up(at, who_comes):
             one.answer()
         for one in running:
             one.result(PATIENCE)
-        gw.close_all([upstream])
     assert not bob.was_asked, f"before line {at}"
-    assert all("error" in one for one in told)
+    theirs = {"action": "accept", "content": {"pin": "ann"}}
+    assert all("error" in one or one["result"] == theirs for one in told)
     return lines.count >= at
 
 
+@parametrize("how", ["cancelled", "failed here"])
 @parametrize("who_comes", ["", "bob"])
-def test_at_no_moment_of_giving_up_a_call_is_another_user_asked(who_comes):
+def test_at_no_moment_of_giving_up_a_call_is_another_user_asked(who_comes, how):
     for at in itertools.count(1):
-        if not play_giving_up(at, who_comes):
+        if not play_giving_up(at, who_comes, how):
             break
     assert at > 20
+
+
+@parametrize("line", ["log", "question"])
+def test_a_line_that_is_too_large_is_not_taken_for_an_answer(line):
+    with silent(maxBytes=10_000) as (ann, bob, made, _):
+
+        def too_large(request):
+            message = {"jsonrpc": "2.0", "method": "notifications/message"}
+            message["params"] = {"level": "info", "data": "x" * 10_000}
+            if line == "question":
+                message.update(method="elicitation/create", id=request.id)
+            with contextlib.suppress(client.Malformed):
+                made[0].client.receive(mcp.encode(message))
+
+        made[0].on_call = too_large
+        calls = [begin(ann.call)]
+        wait_until(lambda: made[0].calls)
+        assert "result" in made[0].ask()  # her call runs
+        made[0].answer()
+        calls[0].result(PATIENCE)
+        assert len(ann.was_asked) == 2 and "result" in ann.came[-1]
+
+
+def test_what_came_for_one_user_is_not_in_the_error_of_another():
+    with silent(timeout=0.05) as (ann, bob, made, _):
+
+        def stray(request):
+            with contextlib.suppress(client.Malformed):
+                made[0].client.receive(b"ann's secret")
+            made[0].out(id=999, result={"content": "ann's secret"})
+
+        made[0].on_call = stray
+        bob.call()
+        assert "within 0.05 s" in str(bob.came[-1])
+        assert "secret" not in str(bob.came[-1])
 
 
 @needs_posix
