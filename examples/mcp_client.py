@@ -2060,7 +2060,7 @@ class Client(AbstractContextManager["Client"]):
         except RpcError as problem:
             text = data.decode("utf-8", "replace")
             self.record("<", place, text=text)
-            flaw = f"expected a message, found {data[:200]!r} ({problem})"
+            flaw = f"expected a message ({problem}), found {data[:200]!r}"
             answered = self.running.get(_answered_id(data))
             if not answered:
                 self.stray = self.stray or f"; {flaw}"

@@ -58,9 +58,10 @@ Clients are kept apart: a question or a log message reaches the client whose cal
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
 refused while calls of several clients run. A call that was cancelled, took too long or
 failed on the way counts until the server has answered it; further calls of other
-principals get a new connection. Request state is signed for its principal. Without `clients`, there is one
-principal: anyone who reaches the gateway may use it, and modern clients over HTTP
-(without sessions) share one connection, even with "session": "client".
+principals get a new connection. Request state is signed for its principal, server and
+request. Without `clients`, there is one principal: anyone who reaches the gateway may
+use it, and modern clients over HTTP (without sessions) share one connection, even with
+"session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; progress that a legacy server reports just before a question may not reach a
@@ -377,32 +378,6 @@ def without_answers(params: Message) -> Message:
     """Return the params of the request that was answered with a question."""
     added = ("inputResponses", "requestState")
     return {name: one for name, one in params.items() if name not in added}
-
-
-def identity(ctx: Context) -> str:
-    """Return what the request that brings an answer must repeat, as a digest."""
-    params = without_answers(ctx.params)
-    params.pop("_meta", None)
-    named = json.dumps([ctx.principal, ctx.method, params], sort_keys=True)
-    return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()
-
-
-def sealed(ctx: Context, state: Any) -> str:
-    """Return an upstream's request state, signed for this request and principal: the
-    upstream cannot tell our clients apart."""
-    if not isinstance(state, str):
-        raise Malformed("its requestState is not a string")
-    bound = f"{identity(ctx)} {state}".encode("utf-8", "replace")
-    return f"{hmac.new(ctx.server.state_key, bound, 'sha256').hexdigest()}.{state}"
-
-
-def opened(ctx: Context, state: str) -> str:
-    """Return what was sealed; RpcError if it was not, or for another request."""
-    theirs = state.partition(".")[2]
-    pair = [one.encode("utf-8", "replace") for one in (sealed(ctx, theirs), state)]
-    if not hmac.compare_digest(*pair):
-        raise RpcError(INVALID, "requestState is not valid here: retry without it")
-    return theirs
 
 
 def keys_of(table: Mapping[Any, Any], principal: str) -> list[Any]:
@@ -1271,7 +1246,7 @@ class Upstream:
             params = without_answers(params)
         asked, state = params, params.get("requestState")
         if state is not None:
-            asked = {**params, "requestState": opened(ctx, str(state))}
+            asked = {**params, "requestState": self._opened(ctx, params)}
         for _ in range(10):  # rounds of questions
             result = self._request(ctx, asked)
             if result.get("resultType") != "input_required":
@@ -1282,7 +1257,8 @@ class Upstream:
             if is_modern:
                 more: Message = {"inputRequests": named} if named else {}
                 if "requestState" in result:
-                    more["requestState"] = sealed(ctx, result["requestState"])
+                    state = result["requestState"]
+                    more["requestState"] = self._sealed(ctx, params, state)
                 return {**result, **more}
             asked = {**params, "inputResponses": ask(ctx, named)}
             if "requestState" in result:
@@ -1290,6 +1266,28 @@ class Upstream:
         raise RpcError(
             INTERNAL, f"The server {self.name} asked for input more than 10 times"
         )
+
+    def _sealed(self, ctx: Context, params: Message, state: Any) -> str:
+        """Return the server's request state, signed for this request: the server cannot
+        tell our clients apart, nor another server that its client is another's."""
+        if not isinstance(state, str):
+            raise Malformed("its requestState is not a string")
+        repeated = {**without_answers(params), "_meta": None}
+        server = [self.options.get(name) for name in ("command", "cwd", "url")]
+        bound = [self.name, server, ctx.principal, ctx.method, repeated, state]
+        text = json.dumps(bound, sort_keys=True).encode()
+        return f"{hmac.new(ctx.server.state_key, text, 'sha256').hexdigest()}.{state}"
+
+    def _opened(self, ctx: Context, params: Message) -> str:
+        """Return what was sealed; RpcError if it was not, or for another request."""
+        state = str(params["requestState"])
+        theirs = state.partition(".")[2]
+        sealed = self._sealed(ctx, params, theirs)
+        # json.dumps() keeps what cannot be encoded.
+        pair = [json.dumps(one).encode() for one in (sealed, state)]
+        if not hmac.compare_digest(*pair):
+            raise RpcError(INVALID, "requestState is not valid here: retry without it")
+        return theirs
 
     def _request(self, ctx: Context, params: Message) -> Message:
         """Send a request. Any failure becomes an RpcError that names the server."""

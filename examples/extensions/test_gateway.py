@@ -1340,6 +1340,36 @@ def test_an_answer_reaches_only_the_call_that_asked(version, flaw):
         upstream.close()
 
 
+@parametrize("flaw", ["", "half a character", "another server"])
+def test_a_state_comes_back_as_it_was_to_the_server_that_gave_it(flaw, monkeypatch):
+    monkeypatch.setenv("MCP_STATE_KEY", "the same for both profiles")
+    server, states = mcp.Server("states"), []
+    server.tool(lambda: "", name="buy")
+
+    @server.method("tools/call")
+    def call(params: dict, ctx: mcp.Context) -> dict:
+        states.append(params.get("requestState"))
+        if states[-1] is not None:
+            return {"content": []}
+        return {"resultType": "input_required", "requestState": "buy?item"}
+
+    with behind(server, "one") as one, behind(server, "two") as two:
+        profiles = []
+        for upstream in (one, two):
+            renamed = {upstream.name: {"buy": "do"}}
+            profiles.append(gw.Profile("all", [(upstream, ["*"])], renamed))
+            upstream.keeper.start()
+            assert upstream.ready.wait(PATIENCE)
+        state = call_as("ann", profiles[0], "do")["requestState"]
+        if flaw == "half a character":
+            state = state.replace("?", "\ud800")
+        profile = profiles[flaw == "another server"]
+        found = call_as("ann", profile, "do", requestState=state)
+        gw.close_all([one, two])
+    assert states == ([None] if flaw else [None, "buy?item"])
+    assert ("is not valid here" in json.dumps(found)) == bool(flaw)
+
+
 @parametrize("key, word", [("one key for all workers", "Two?"), ("", "not valid")])
 def test_another_worker_takes_an_answer_if_the_key_is_the_same(key, word, monkeypatch):
     monkeypatch.setenv("MCP_STATE_KEY", key)
