@@ -34,10 +34,11 @@ the client's requests that are passed on), `maxBytes` (of one message), `users`.
 *principal*.
 
 `users` has credentials for each principal, {"ann": {"headers": {"Authorization":
-"Bearer ${ANNS_TOKEN}"}}}, or "env" for a command; others are refused. The entry's own
-`headers` and `env` are for the lists. A credential that a client sends is never passed
-on: it was issued for the gateway, and the server that got it could use it here
-(basic/authorization/security-considerations §Access Token Privilege Restriction).
+"Bearer ${ANNS_TOKEN}"}}}, or "env" for a command; others are refused. They are all that
+ann's calls have: the entry's own `headers` and `env`, and logins, are for the lists. A
+credential that a client sends is never passed on: it was issued for the gateway, and
+the server that got it could use it here (basic/authorization/security-considerations
+§Access Token Privilege Restriction).
 
 A profile with `search` shows two tools in place of all, find_tools and call_tool, so
 that a model reads only the definitions that it needs.
@@ -569,7 +570,7 @@ class Connection:
     """A connection to an upstream, for all clients or for one.
 
         values     forwarded headers
-        user       the headers and variables of one user
+        user       the headers and variables of one user; None: those of the entry
         principal  the first caller's; "" for the upstream's main connection
         client     None until it is up
         calls      those in progress on it
@@ -589,7 +590,7 @@ class Connection:
         user: Message | None = None,
     ):
         self.upstream, self.values, self.principal = upstream, dict(values), principal
-        self.user = user or {}
+        self.user = user
         self.calls: list[Call] = []
         self.retired = False
         self.visits: dict[str, Call] = {}
@@ -979,14 +980,14 @@ class Upstream:
     def transport(self, connection: Connection) -> Transport:
         """Make the transport of a connection."""
         options, user = self.options, connection.user
+        shared, own = ({}, user) if user is not None else (options, {})
         if "url" in options:
-            own, values = user.get("headers", {}), connection.values
-            headers = merge_headers(options.get("headers", {}), values, own)
-            # A user has other credentials than those that were logged in with.
-            hook = None if user else self.login.hook(headers)
+            of_all, of_user = shared.get("headers", {}), own.get("headers", {})
+            headers = merge_headers(of_all, connection.values, of_user)
+            hook = self.login.hook(headers) if user is None else None
             sse = options.get("sse", False)
             return HttpTransport(options["url"], headers, authorize=hook, sse=sse)
-        env = {**(options.get("env") or {}), **user.get("env", {})}
+        env = {**(shared.get("env") or {}), **own.get("env", {})}
         return StdioTransport(options["command"], environment(env), options.get("cwd"))
 
     def as_asked(self, question: Any) -> Any:
@@ -1368,7 +1369,7 @@ class Upstream:
             (one, given[one.lower()]) for one in names if one.lower() in given
         )
         user, who = self._user_of(call.ctx), None  # type: Any, Any
-        if user:
+        if user is not None:
             who = call.principal
         if self.options.get("session") == "client":
             # A client without a session has many peers, and one principal.
@@ -2063,13 +2064,17 @@ def expanded(text: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, text)
 
 
-def users_of(raw: Message, known: set[str]) -> Message:
+def users_of(entry: host_files.Entry, known: set[str]) -> Message:
     """Return the credentials of each user, expanded; ValueError if one cannot be used.
     `known`: the principals of the clients."""
-    users: Message = raw["users"]
+    users: Message = entry.raw["users"]
     unknown = ", ".join(users.keys() - known)
     if unknown:
         raise ValueError(f"/users: {unknown} must be among the clients")
+    kind = "env" if entry.command else "headers"
+    for user, given in users.items():
+        if given.keys() != {kind}:
+            raise ValueError(f"/users/{user} must have {kind}, and nothing else")
     return {
         user: {
             kind: {name: expanded(value) for name, value in values.items()}
@@ -2093,7 +2098,7 @@ def options_of(entry: host_files.Entry, key_header: str, known: set[str]) -> Mes
     options = {name: entry.raw[name] for name in ours if name in entry.raw}
     if "users" in entry.raw:
         try:
-            options["users"] = users_of(entry.raw, known)
+            options["users"] = users_of(entry, known)
         except ValueError as problem:
             raise ValueError(f"{where}{problem}") from None
     options.update(raw=entry.raw, env=dict(entry.env), cwd=entry.cwd)

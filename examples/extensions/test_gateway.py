@@ -2212,37 +2212,43 @@ def test_each_user_has_credentials_of_their_own(tmp_path, monkeypatch, capsys):
     with raw_tool() as (_, site):
         web = {
             "url": site.url,
-            "headers": {"authorization": "for lists", "X-Own": "e"},
+            "headers": {"authorization": "for lists"},
             "users": {
                 "ann": {"headers": {"Authorization": "Bearer ${ANNS_TOKEN}"}},
-                "bob": {"headers": {"Authorization": "Bearer of-bob"}},
+                "bob": {"headers": {"X-Key": "of bob"}},
+                "dan": {"headers": {}},
             },
         }
         here = {
             "command": [sys.executable, "who.py"],
             "cwd": str(tmp_path),
-            "users": {"ann": {"env": {"TOKEN": "${ANNS_TOKEN}"}}, "bob": {}},
+            "env": {"TOKEN": "for lists"},
+            "users": {
+                "ann": {"env": {"TOKEN": "${ANNS_TOKEN}"}},
+                "bob": {"env": {}},
+            },
         }
-        keys = {f"key-of-{name}": name for name in ("ann", "bob", "eve")}
+        keys = {f"key-of-{name}": name for name in ("ann", "bob", "dan", "eve")}
         config = {"servers": {"web": web, "here": here}, "clients": {"keys": keys}}
         setup = gw.read_config(configure(tmp_path, config))
         upstreams = list(setup.upstreams.values())
         with crowd(*upstreams, authorize=setup.authorize) as person:
-            ann, bob, eve = [person(name) for name in ("ann", "bob", "eve")]
+            ann, bob, dan, eve = map(person, ("ann", "bob", "dan", "eve"))
             assert [ann.call("here__who"), bob.call("here__who")] == [SECRET, "nobody"]
-            for who in (ann, bob, ann):
+            for who in (ann, bob, dan, ann):
                 who.client.call_tool("web__good")
             for tool in ("web__good", "here__who"):
                 with pytest.raises(mcp.RpcError, match="no credentials"):
                     eve.client.call_tool(tool)
     sent = [
-        (message["method"], headers["authorization"], headers["x-own"])
+        (message["method"], headers.get("authorization"), headers.get("x-key"))
         for _, headers, message in site.asked
         if message.get("method") in ("tools/call", "tools/list")
     ]
     assert {one for method, one, _ in sent if method == "tools/list"} == {"for lists"}
-    own = [one for method, one, _ in sent if method == "tools/call"]
-    assert own == [f"Bearer {SECRET}", "Bearer of-bob", f"Bearer {SECRET}"]
+    own = [given for method, *given in sent if method == "tools/call"]
+    anns = [f"Bearer {SECRET}", None]
+    assert own == [anns, [None, "of bob"], [None, None], anns]
     assert SECRET not in capsys.readouterr().err
 
 
@@ -2253,6 +2259,8 @@ def test_each_user_has_credentials_of_their_own(tmp_path, monkeypatch, capsys):
         ({"ann": {"headers": {"X": "${NONE_SUCH}"}}}, "NONE_SUCH is not set"),
         ({"ann": {"header": {}}}, "header"),
         ({"ann": {"env": {"A": 7}}}, "string"),
+        ({"ann": {}}, "ann must have headers"),
+        ({"ann": {"env": {"A": "b"}}}, "ann must have headers"),
     ],
 )
 def test_credentials_that_cannot_be_used_are_said(tmp_path, users, word, capsys):
