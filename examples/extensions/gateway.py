@@ -200,6 +200,9 @@ OURS = re.compile(
     "transfer-encoding|expect|content-.*|accept.*|origin|mcp-.*|last-event-id"
 )
 
+# A URL; its user and password are refused later.
+ADDRESS = re.compile(r"https?://([^/?#]*@)?(\[[^]]*\]|[^/?#@:\[]+)(:\d*)?([/?#]|$)")
+
 TEXT, OBJECT, FLAG = {"type": "string"}, {"type": "object"}, {"type": "boolean"}
 TEXTS: Message = {"type": "array", "items": TEXT}
 ICON = {"src": TEXT, "mimeType": TEXT, "sizes": TEXTS}
@@ -435,7 +438,8 @@ class Redactor:
 
     def __init__(self, options: Message) -> None:
         command = options.get("command") or []
-        program, hint = "".join(command[:1]), ""
+        first = program = "".join(command[:1])
+        hint = ""
         words = [*options.get("env", {}).values(), *command[1:]]
         headers = [*options.get("headers", {}).values()]
         for user in options.get("users", {}).values():
@@ -445,11 +449,14 @@ class Redactor:
             program, *more = re.split(r"[\s=\0]+", program)
             words += [one for word in more for one in (word, word.partition("=")[2])]
             hint = " (arguments belong in args)" if more else ""
-        self.command = repr(command), repr([program]) + hint
+        # An OSError repeats the first word.
+        pairs = [(repr(command), repr([program]) + hint)]
+        pairs += [(form, program) for form in (first, repr(first)[1:-1])]
+        self.command = pairs if command else []
         for value in headers:
             words += [value, value.rpartition(" ")[2]]
         for word in command[1:]:
-            words.append(word.partition("=")[2])
+            words += re.split("[=:]", word, maxsplit=1)[1:]
         url = options.get("url", "")
         words += [*re.split("[?#]", url)[1:], *re.findall("//([^/]*)@", url)]
         for _, value in parse_qsl(urlsplit(url).query) if "[" not in url else []:
@@ -461,12 +468,13 @@ class Redactor:
 
     @staticmethod
     def _is_plain(word: str) -> bool:
-        is_option = word.startswith("-") and "=" not in word
-        return is_option or "?" not in word and os.path.exists(word)
+        is_option = re.fullmatch("--[a-z][a-z0-9-]*", word)
+        return bool(is_option) or "?" not in word and os.path.exists(word)
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
-        text = text.replace(*self.command)
+        for told, shown in self.command:
+            text = text.replace(told, shown)
         for secret in self.secrets:
             for form in (secret, json.dumps(secret)[1:-1]):
                 text = text.replace(form, "***")
@@ -2108,14 +2116,14 @@ def options_of(entry: host_files.Entry, key_header: str, known: set[str]) -> Mes
     options["startup"] = entry.startup or max(START_SECONDS, entry.timeout or 0)
     if entry.command:
         return {**options, "command": list(entry.command)}
-    if not re.match("https?://[^/]", entry.url):
-        raise ValueError(f"{where}url must begin with http:// or https://")
+    if not ADDRESS.match(entry.url):
+        raise ValueError(f"{where}url must begin with http(s)://HOST[:PORT]")
     return {**options, "url": entry.url, "sse": entry.kind == "sse"}
 
 
 def configure_one(url: str) -> Setup:
     """Make one upstream, whose names stay as they are."""
-    if not re.match("https?://[^/]", url):
+    if not ADDRESS.match(url):
         raise ValueError("expected a file or an http(s) URL")
     name = bare(url)
     upstream = Upstream(name, {"url": url}, prefix="")

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -298,6 +299,7 @@ def test_gateway_names_what_is_wrong_with_a_file(tmp_path, config, word):
         ({}, "command"),
         ({"command": []}, "command"),
         ({"url": "ftp://x"}, "url must begin"),
+        ({"url": "http://ann:s3cret/part@x/mcp"}, "url must begin"),
         ({**X, "revision": "x"}, "revision"),
         ({**X, "session": "mine"}, "session"),
         ({**X, "env": {"A": []}}, "env"),
@@ -322,7 +324,7 @@ def test_gateway_leaves_out_a_server_that_cannot_be_understood(
     members = setup.profiles["all"].members
     assert [member.upstream.name for member in members] == ["good"]
     printed = capsys.readouterr()[1]
-    assert "'bad'" in printed and word in printed
+    assert "'bad'" in printed and word in printed and "s3cret" not in printed
 
 
 @parametrize(
@@ -1506,6 +1508,12 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
         ({"command": [f"/none/such -k {SECRET}"], "env": {"K": "v"}}, "in args"),
         ({"command": [f"KEY={SECRET} /none/such"]}, "in args"),
         ({"command": [f"/none/such\t{SECRET}"]}, "in args"),
+        ({"command": [f"/none/such\u00a0--key:{SECRET}"]}, "in args"),
+        ({"command": [f"/none/such -p{SECRET}"]}, "in args"),
+        ({"command": ["/none/such --key s3cre"]}, "in args"),
+        ({"command": [sys.executable, "-c", FAIL, "-p" + SECRET]}, "bad: *** of"),
+        ({"command": [sys.executable, "-c", FAIL, "--k:" + SECRET]}, "bad: *** of"),
+        ({"command": [sys.executable, "-c", FAIL, "--verbose"]}, "bad: --verbose of"),
         (
             {
                 "command": [
@@ -1539,13 +1547,14 @@ def test_what_the_file_says_reaches_nobody(options, word, capsys):
             front.call_tool("it__x")
     said = str(caught.value)
     assert "it is down" in said and word in said
-    assert SECRET not in said + json.dumps(caught.value.data) + capsys.readouterr()[1]
+    shown = said + json.dumps(caught.value.data) + capsys.readouterr()[1]
+    assert not re.search("s3cre|Value", shown)
 
 
 @parametrize("place", ["?key=" + SECRET, ""])
 def test_what_an_upstream_repeats_of_it_reaches_nobody(place, capsys):
     def answer(headers: dict, message: dict) -> bytes:
-        said = f"refused {headers[':path']} {headers.get('x-key')}"
+        said = f"refused {headers[':path']} {headers.get('x-key')} []"
         body = {"jsonrpc": "2.0", "id": message.get("id")}
         body["error"] = {"code": -1, "message": said, "data": {"at": [said]}}
         return http_answer(200, {"Content-Type": "application/json"}, json.dumps(body))
@@ -1553,7 +1562,7 @@ def test_what_an_upstream_repeats_of_it_reaches_nobody(place, capsys):
     with raw_tool(answer) as (_, site):
         options = {"url": site.url + place, "headers": {"X-Key": "Bearer " + SECRET}}
         with fronting(gw.Upstream("it", options)) as front:
-            with pytest.raises(mcp.RpcError, match="refused /mcp") as caught:
+            with pytest.raises(mcp.RpcError, match=r"refused /mcp.*\[\]") as caught:
                 front.call_tool("it__good")
     data = json.dumps(caught.value.data)
     assert SECRET not in str(caught.value) + data + capsys.readouterr()[1]
