@@ -5865,7 +5865,7 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 #
 #     CLOSES    it gives its client time to read an answer     2 s have passed
 #     WAITS     it waits for a request                         MAX_IDLE_SECONDS
-#     READS     a head arrives                                 SEND_SECONDS
+#     READS     a head arrives, and authorize= looks at it     SEND_SECONDS
 #               a body arrives                                 BODY_SECONDS
 #     SENDS     64 KiB of an answer, or less, are sent         SEND_SECONDS
 #     SERVES    a handler runs, or an event is awaited         no limit
@@ -5877,9 +5877,9 @@ CLOSES, WAITS, READS, SENDS, SERVES = Step  # faster than attributes
 _NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),
-    (SERVES, SENDS, CLOSES),
+    (READS, SERVES, SENDS, CLOSES),
     (WAITS, SERVES, SENDS, READS, CLOSES),
-    (SENDS, READS, CLOSES),
+    (SENDS, CLOSES),
 )
 
 
@@ -6034,7 +6034,6 @@ class HttpServer:
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
-        self.step(sock, SERVES)
         return data
 
     def _linger(self, sock: Any) -> None:

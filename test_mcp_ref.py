@@ -4879,6 +4879,28 @@ def places(count: int):
         yield httpd, connect
 
 
+def test_a_connection_whose_caller_is_not_known_yet_makes_room():
+    asked, over = threading.Event(), threading.Event()
+
+    def authorize(headers):
+        if headers["authorization"] == "wrong":
+            asked.set()
+            over.wait(PATIENCE)
+            return None
+        return "ann"
+
+    with (
+        limits(MAX_CONNECTIONS=1),
+        http_serving(mcp.Server("s"), authorize=authorize) as httpd,
+        socket.create_connection(("127.0.0.1", httpd.server_port), PATIENCE) as link,
+    ):
+        link.sendall(LAST.replace(b"Host", b"Authorization: wrong\r\nHost"))
+        assert asked.wait(PATIENCE)
+        right = {"Authorization": "right"}
+        assert exchange(httpd.server_port, "GET", "/mcp", right)[0] == 405
+        over.set()
+
+
 def test_the_connection_that_waits_for_longest_makes_room():
     served, idle, new = (mock.Mock(name=name) for name in ("served", "idle", "new"))
     with places(2) as (httpd, connect):
