@@ -1683,7 +1683,7 @@ def accused_twice(
 def check_strange(vectors: list[Json], quick: bool) -> int:
     """Play all flags: together, over HTTP and on stdio, and each alone over HTTP."""
     script = str(ROOT / "examples" / "vectors" / "strange.py")
-    alone = {"any-origin", "no-sessions", "open-streams", "serial", *SLOW}
+    alone = {"any-origin", "limits", "no-sessions", "open-streams", "serial", *SLOW}
     missing = {
         name
         for name, kind in strange.FLAGS.items()

@@ -34,10 +34,11 @@ the client's requests that are passed on), `maxBytes` (of one message), `users`.
 *principal*.
 
 `users` has credentials for each principal, {"ann": {"headers": {"Authorization":
-"Bearer ${ANNS_TOKEN}"}}}, or "env" for a command; others are refused. The entry's own
-`headers` and `env` are for the lists. A credential that a client sends is never passed
-on: it was issued for the gateway, and the server that got it could use it here
-(basic/authorization/security-considerations §Access Token Privilege Restriction).
+"Bearer ${ANNS_TOKEN}"}}}, or "env" for a command; others are refused. They are all that
+ann's calls have: the entry's own `headers` and `env`, and logins, are for the lists. A
+credential that a client sends is never passed on: it was issued for the gateway, and
+the server that got it could use it here (basic/authorization/security-considerations
+§Access Token Privilege Restriction).
 
 A profile with `search` shows two tools in place of all, find_tools and call_tool, so
 that a model reads only the definitions that it needs.
@@ -56,11 +57,12 @@ dicts, each of which is changed or replaced in a single operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
-refused while calls of several clients run. A call that was cancelled, or took too long,
-counts until the server has answered it; further calls of other principals get a new
-connection. Request state is signed for its principal. Without `clients`, there is one
-principal: anyone who reaches the gateway may use it, and modern clients over HTTP
-(without sessions) share one connection, even with "session": "client".
+refused while calls of several clients run. A call that was cancelled, took too long or
+failed on the way counts until the server has answered it; further calls of other
+principals get a new connection. Request state is signed for its principal, server and
+request. Without `clients`, there is one principal: anyone who reaches the gateway may
+use it, and modern clients over HTTP (without sessions) share one connection, even with
+"session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; progress that a legacy server reports just before a question may not reach a
@@ -197,6 +199,9 @@ OURS = re.compile(
     "authorization|proxy-.*|cookie|host|connection|keep-alive|te|trailer|upgrade|"
     "transfer-encoding|expect|content-.*|accept.*|origin|mcp-.*|last-event-id"
 )
+
+# A URL; its user and password are refused later.
+ADDRESS = re.compile(r"https?://([^/?#]*@)?(\[[^]]*\]|[^/?#@:\[]+)(:\d*)?([/?#]|$)")
 
 TEXT, OBJECT, FLAG = {"type": "string"}, {"type": "object"}, {"type": "boolean"}
 TEXTS: Message = {"type": "array", "items": TEXT}
@@ -379,32 +384,6 @@ def without_answers(params: Message) -> Message:
     return {name: one for name, one in params.items() if name not in added}
 
 
-def identity(ctx: Context) -> str:
-    """Return what the request that brings an answer must repeat, as a digest."""
-    params = without_answers(ctx.params)
-    params.pop("_meta", None)
-    named = json.dumps([ctx.principal, ctx.method, params], sort_keys=True)
-    return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()
-
-
-def sealed(ctx: Context, state: Any) -> str:
-    """Return an upstream's request state, signed for this request and principal: the
-    upstream cannot tell our clients apart."""
-    if not isinstance(state, str):
-        raise Malformed("its requestState is not a string")
-    bound = f"{identity(ctx)} {state}".encode("utf-8", "replace")
-    return f"{hmac.new(ctx.server.state_key, bound, 'sha256').hexdigest()}.{state}"
-
-
-def opened(ctx: Context, state: str) -> str:
-    """Return what was sealed; RpcError if it was not, or for another request."""
-    theirs = state.partition(".")[2]
-    pair = [one.encode("utf-8", "replace") for one in (sealed(ctx, theirs), state)]
-    if not hmac.compare_digest(*pair):
-        raise RpcError(INVALID, "requestState is not valid here: retry without it")
-    return theirs
-
-
 def keys_of(table: Mapping[Any, Any], principal: str) -> list[Any]:
     """Return the keys of a principal's entries, the oldest first."""
     return [key for key, one in list(table.items()) if one.principal == principal]
@@ -459,7 +438,8 @@ class Redactor:
 
     def __init__(self, options: Message) -> None:
         command = options.get("command") or []
-        program, hint = "".join(command[:1]), ""
+        first = program = "".join(command[:1])
+        hint = ""
         words = [*options.get("env", {}).values(), *command[1:]]
         headers = [*options.get("headers", {}).values()]
         for user in options.get("users", {}).values():
@@ -469,11 +449,14 @@ class Redactor:
             program, *more = re.split(r"[\s=\0]+", program)
             words += [one for word in more for one in (word, word.partition("=")[2])]
             hint = " (arguments belong in args)" if more else ""
-        self.command = repr(command), repr([program]) + hint
+        # An OSError repeats the first word.
+        pairs = [(repr(command), repr([program]) + hint)]
+        pairs += [(form, program) for form in (first, repr(first)[1:-1])]
+        self.command = pairs if command else []
         for value in headers:
             words += [value, value.rpartition(" ")[2]]
         for word in command[1:]:
-            words.append(word.partition("=")[2])
+            words += re.split("[=:]", word, maxsplit=1)[1:]
         url = options.get("url", "")
         words += [*re.split("[?#]", url)[1:], *re.findall("//([^/]*)@", url)]
         for _, value in parse_qsl(urlsplit(url).query) if "[" not in url else []:
@@ -485,12 +468,13 @@ class Redactor:
 
     @staticmethod
     def _is_plain(word: str) -> bool:
-        is_option = word.startswith("-") and "=" not in word
-        return is_option or "?" not in word and os.path.exists(word)
+        is_option = re.fullmatch("--[a-z][a-z0-9-]*", word)
+        return bool(is_option) or "?" not in word and os.path.exists(word)
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
-        text = text.replace(*self.command)
+        for told, shown in self.command:
+            text = text.replace(told, shown)
         for secret in self.secrets:
             for form in (secret, json.dumps(secret)[1:-1]):
                 text = text.replace(form, "***")
@@ -525,22 +509,21 @@ class Bounded(Client):
         self.limit = limit
         super().__init__(target, **options)
 
-    def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
-        flaw = f"a message of more than {self.limit} bytes"
-        if len(data) <= self.limit:
+    def decode(self, data: bytes) -> Any:
+        if len(data) > self.limit:
+            raise RpcError(INVALID, f"a message of more than {self.limit} bytes")
+        if data.count(b"[") + data.count(b"{") > MAX_PARTS:
             flaw = f"a message with more than {MAX_PARTS} arrays and objects"
-            if data.count(b"[") + data.count(b"{") <= MAX_PARTS:
-                super().receive(data, request, place)
-                return
-        problem = Malformed(flaw)
-        found = re.match(rb'\{(?:"jsonrpc": ?"2.0", ?)?"id": ?(\d{1,15}),', data)
-        found = found or re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
-        asked = self.running.get(int(found[1])) if found else request
-        if asked is None and len(self.running) == 1:
-            asked = next(iter(self.running.values()), None)
-        if asked is None:
-            raise problem
-        asked.settle(problem)
+            raise RpcError(INVALID, flaw)
+        return super().decode(data)
+
+    @property
+    def stray(self) -> str:
+        """Show nobody what came for another; it is logged."""
+        return ""
+
+    @stray.setter
+    def stray(self, text: str) -> None: ...
 
 
 class Call:
@@ -595,7 +578,7 @@ class Connection:
     """A connection to an upstream, for all clients or for one.
 
         values     forwarded headers
-        user       the headers and variables of one user
+        user       the headers and variables of one user; None: those of the entry
         principal  the first caller's; "" for the upstream's main connection
         client     None until it is up
         calls      those in progress on it
@@ -615,7 +598,7 @@ class Connection:
         user: Message | None = None,
     ):
         self.upstream, self.values, self.principal = upstream, dict(values), principal
-        self.user = user or {}
+        self.user = user
         self.calls: list[Call] = []
         self.retired = False
         self.visits: dict[str, Call] = {}
@@ -1005,14 +988,14 @@ class Upstream:
     def transport(self, connection: Connection) -> Transport:
         """Make the transport of a connection."""
         options, user = self.options, connection.user
+        shared, own = ({}, user) if user is not None else (options, {})
         if "url" in options:
-            own, values = user.get("headers", {}), connection.values
-            headers = merge_headers(options.get("headers", {}), values, own)
-            # A user has other credentials than those that were logged in with.
-            hook = None if user else self.login.hook(headers)
+            of_all, of_user = shared.get("headers", {}), own.get("headers", {})
+            headers = merge_headers(of_all, connection.values, of_user)
+            hook = self.login.hook(headers) if user is None else None
             sse = options.get("sse", False)
             return HttpTransport(options["url"], headers, authorize=hook, sse=sse)
-        env = {**(options.get("env") or {}), **user.get("env", {})}
+        env = {**(shared.get("env") or {}), **own.get("env", {})}
         return StdioTransport(options["command"], environment(env), options.get("cwd"))
 
     def as_asked(self, question: Any) -> Any:
@@ -1272,7 +1255,7 @@ class Upstream:
             params = without_answers(params)
         asked, state = params, params.get("requestState")
         if state is not None:
-            asked = {**params, "requestState": opened(ctx, str(state))}
+            asked = {**params, "requestState": self._opened(ctx, params)}
         for _ in range(10):  # rounds of questions
             result = self._request(ctx, asked)
             if result.get("resultType") != "input_required":
@@ -1283,7 +1266,8 @@ class Upstream:
             if is_modern:
                 more: Message = {"inputRequests": named} if named else {}
                 if "requestState" in result:
-                    more["requestState"] = sealed(ctx, result["requestState"])
+                    state = result["requestState"]
+                    more["requestState"] = self._sealed(ctx, params, state)
                 return {**result, **more}
             asked = {**params, "inputResponses": ask(ctx, named)}
             if "requestState" in result:
@@ -1291,6 +1275,28 @@ class Upstream:
         raise RpcError(
             INTERNAL, f"The server {self.name} asked for input more than 10 times"
         )
+
+    def _sealed(self, ctx: Context, params: Message, state: Any) -> str:
+        """Return the server's request state, signed for this request: the server cannot
+        tell our clients apart, nor another server that its client is another's."""
+        if not isinstance(state, str):
+            raise Malformed("its requestState is not a string")
+        repeated = {**without_answers(params), "_meta": None}
+        server = [self.options.get(name) for name in ("command", "cwd", "url")]
+        bound = [self.name, server, ctx.principal, ctx.method, repeated, state]
+        text = json.dumps(bound, sort_keys=True).encode()
+        return f"{hmac.new(ctx.server.state_key, text, 'sha256').hexdigest()}.{state}"
+
+    def _opened(self, ctx: Context, params: Message) -> str:
+        """Return what was sealed; RpcError if it was not, or for another request."""
+        state = str(params["requestState"])
+        theirs = state.partition(".")[2]
+        sealed = self._sealed(ctx, params, theirs)
+        # json.dumps() keeps what cannot be encoded.
+        pair = [json.dumps(one).encode() for one in (sealed, state)]
+        if not hmac.compare_digest(*pair):
+            raise RpcError(INVALID, "requestState is not valid here: retry without it")
+        return theirs
 
     def _request(self, ctx: Context, params: Message) -> Message:
         """Send a request. Any failure becomes an RpcError that names the server."""
@@ -1371,7 +1377,7 @@ class Upstream:
             (one, given[one.lower()]) for one in names if one.lower() in given
         )
         user, who = self._user_of(call.ctx), None  # type: Any, Any
-        if user:
+        if user is not None:
             who = call.principal
         if self.options.get("session") == "client":
             # A client without a session has many peers, and one principal.
@@ -2066,13 +2072,17 @@ def expanded(text: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, text)
 
 
-def users_of(raw: Message, known: set[str]) -> Message:
+def users_of(entry: host_files.Entry, known: set[str]) -> Message:
     """Return the credentials of each user, expanded; ValueError if one cannot be used.
     `known`: the principals of the clients."""
-    users: Message = raw["users"]
+    users: Message = entry.raw["users"]
     unknown = ", ".join(users.keys() - known)
     if unknown:
         raise ValueError(f"/users: {unknown} must be among the clients")
+    kind = "env" if entry.command else "headers"
+    for user, given in users.items():
+        if given.keys() != {kind}:
+            raise ValueError(f"/users/{user} must have {kind}, and nothing else")
     return {
         user: {
             kind: {name: expanded(value) for name, value in values.items()}
@@ -2096,7 +2106,7 @@ def options_of(entry: host_files.Entry, key_header: str, known: set[str]) -> Mes
     options = {name: entry.raw[name] for name in ours if name in entry.raw}
     if "users" in entry.raw:
         try:
-            options["users"] = users_of(entry.raw, known)
+            options["users"] = users_of(entry, known)
         except ValueError as problem:
             raise ValueError(f"{where}{problem}") from None
     options.update(raw=entry.raw, env=dict(entry.env), cwd=entry.cwd)
@@ -2106,14 +2116,14 @@ def options_of(entry: host_files.Entry, key_header: str, known: set[str]) -> Mes
     options["startup"] = entry.startup or max(START_SECONDS, entry.timeout or 0)
     if entry.command:
         return {**options, "command": list(entry.command)}
-    if not re.match("https?://[^/]", entry.url):
-        raise ValueError(f"{where}url must begin with http:// or https://")
+    if not ADDRESS.match(entry.url):
+        raise ValueError(f"{where}url must begin with http(s)://HOST[:PORT]")
     return {**options, "url": entry.url, "sse": entry.kind == "sse"}
 
 
 def configure_one(url: str) -> Setup:
     """Make one upstream, whose names stay as they are."""
-    if not re.match("https?://[^/]", url):
+    if not ADDRESS.match(url):
         raise ValueError("expected a file or an http(s) URL")
     name = bare(url)
     upstream = Upstream(name, {"url": url}, prefix="")

@@ -23,6 +23,9 @@ const LISTS: Json = { // kind in `needs`, member of the result, name of an item
   "resources/list": ["resource", "resources", "uri"],
   "resources/templates/list": ["template", "resourceTemplates", "uriTemplate"],
 };
+// A server that limits the rate of requests (over HTTP with 429) can refuse any.
+const LIMITED = { error: { message: { $match: "[Rr]ate.?limit|[Tt]oo many requests" } } };
+const BUSY = "time for it: it limits the rate of requests";
 const OPTIONAL = ["ping", ...Object.keys(LISTS), ...Object.keys(MIRRORED), "resources/subscribe",
   "resources/unsubscribe", "completion/complete", "logging/setLevel", "subscriptions/listen"];
 const VERDICTS: Json = { MUST: "broken", SHOULD: "unwise", text: "remark" }, PAGES = 50;
@@ -274,8 +277,10 @@ class Talk {
 
   take(number: number, what: string, data: Json) {
     if (what === "left") this.ended = true;
-    else if (what === "http") Object.assign(this.exchange(number), data);
-    else for (const item of Array.isArray(data) && BATCHES.includes(this.scene.revision) ? data : [data]) {
+    else if (what === "http") {
+      Object.assign(this.exchange(number), data);
+      if (data.status === 429) throw new Stop("missing", BUSY);
+    } else for (const item of Array.isArray(data) && BATCHES.includes(this.scene.revision) ? data : [data]) {
       const message = this.classify(item, number), never = this.vector.never ?? [];
       this.spoke = true;
       this.heard.push([number, message]);
@@ -283,6 +288,7 @@ class Talk {
         const reply = { jsonrpc: "2.0", id: message.id, result: {} };
         this.wire.send(number && ++this.last, Buffer.from(JSON.stringify(reply)), "POST", this.headers(reply, {}), 1);
       }
+      if (fits(LIMITED, message, {})) throw new Stop("missing", BUSY);
       this.forbidden ||= never.some((pattern: Json) => fits(pattern, message, { ...this.saved }));
       if (this.forbidden) throw new Stop("failed", "this must never come", message);
     }
@@ -557,7 +563,7 @@ class Server {
       const methods = talk?.all().flatMap((one) => [...one.refused]).filter((one) => OPTIONAL.includes(one));
       Object.assign(row, { why, received, sent: talk?.sent, refused: methods });
       row.verdict = kind === "failed" ? verdictOf(vector) : kind === "not set up" ? kind : "skipped";
-      const calls = kind === "no answer" && waiting.includes("tools/call"), idle = kind === "ended" && !waiting.some(Boolean);
+      const calls = kind === "no answer" && waiting.includes("tools/call"), idle = (kind === "ended" || vector.foreign) && !waiting.some(Boolean);
       if (/no answer|unread|ended/.test(kind)) // this is charged to no vector
         row.finding = { id: kind === "ended" ? "server-ended" : "no-answer", sure: !calls && !idle && !(kind === "ended" && vector.foreign) };
     } finally { await talk?.close(); }

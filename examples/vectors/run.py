@@ -106,7 +106,7 @@ class Server(Scene):
             return link
         try:
             self._shake_hands(link, vector)
-        except (Failed, OSError) as failure:
+        except (Failed, Missing, OSError) as failure:
             link.close()
             why = ": ".join(show(one) for one in failure.args)
             raise NotSetUp(f"no handshake: {why}") from failure
@@ -151,7 +151,7 @@ class Server(Scene):
                 )
                 if not any([self._read_list(talk, method) for method in LISTS]):
                     raise TimeoutError("no list is answered")
-        except (Failed, NotSetUp, OSError) as failure:
+        except (Failed, Missing, NotSetUp, OSError) as failure:
             self.slow = isinstance(failure.__cause__ or failure, TimeoutError)
             return ": ".join(show(one, 1000) for one in failure.args)
         return ""
@@ -181,7 +181,7 @@ class Server(Scene):
                 params = {"cursor": answer["result"]["nextCursor"]}
             except TimeoutError:
                 return False  # a vector judges that
-            except (Failed, KeyError, TypeError):
+            except (Failed, Missing, KeyError, TypeError):
                 return True
         return True
 
@@ -196,7 +196,7 @@ class Server(Scene):
                     talk.send({"request": method, "later": True})
                 modern = {"result": {"resultType": {"$type": "string"}}}
                 talk.wait({"await": modern})
-        except (Failed, OSError):
+        except (Failed, Missing, OSError):
             return ""
         return "it serves requests of this revision, but not server/discover"
 
@@ -256,8 +256,9 @@ class Server(Scene):
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
                 unread = len(failure.args) > 1
-                strange = ended and "foreign" in vector  # no rule demands its answer
-                row.update(sure=unread or not strange and is_sure(talk.link, ended))
+                strange = "foreign" in vector
+                row.update(sure=unread or is_sure(talk.link, ended, strange))
+                row.update(lost=ended or strange)
         except NotSetUp as failure:
             self.silences += 1
             row.update(verdict=report.NOT_SET_UP, why=str(failure))
@@ -318,7 +319,7 @@ class Server(Scene):
             found.update({one: row.get(one) for one in ("why", "sent", "transcript")})
         if row.get("sure"):
             found["verdict"] = "broken"
-        elif name == "server-ended":
+        elif row.get("lost"):
             found["harms"] = "a client that sends this loses its server"
 
     def play_all(
@@ -380,6 +381,8 @@ class Server(Scene):
         try:
             with contextlib.closing(self.connect({})) as link:
                 Talk(self, link, {}).barrier({})
+        except Missing:
+            return  # it refuses, so it lives
         except (Failed, NotSetUp, OSError) as failure:
             self.gone = f"{GIVEN_UP}: {show(failure.args[0])}"
 
@@ -398,12 +401,14 @@ class Server(Scene):
         }
 
 
-def is_sure(link: Link, ended: bool) -> bool:
-    """Say whether a missing answer breaks a rule: no page limits the time of a tool,
-    and a server may do one thing at a time."""
+def is_sure(link: Link, ended: bool, strange: bool) -> bool:
+    """Say whether a missing answer breaks a rule: no page limits the time of a tool, and
+    a server may do one thing at a time. After what is `strange` it may be lost."""
     waiting = {link.methods.get(name) for name in link.waiting}
+    if ended or strange:
+        waiting.discard("")  # a barrier shows only that the server has ended
     if ended:
-        return bool(waiting - {""})  # a barrier shows only that the server has ended
+        return bool(waiting) and not strange
     return bool(waiting) and "tools/call" not in waiting
 
 

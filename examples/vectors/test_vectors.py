@@ -487,12 +487,28 @@ def test_the_end_of_a_server_is_one_finding(tmp_path):
     assert end["verdict"] == "remark" and "loses its server" in end["harms"]
 
 
+DEAF = A_SERVER.replace('raise LookupError("no database")', "sys.stdin.read()")
+
+
+@parametrize("foreign, verdict", [(True, "remark"), (False, "broken")])
+def test_a_server_that_hears_nothing_more_is_as_one_that_ends(
+    tmp_path, foreign, verdict
+):
+    """After what is no request of the revision, that is harm, and breaks no rule."""
+    steps = [{"notify": "die"}, {"barrier": True}]
+    vectors = {"it": {"steps": steps, **({"foreign": True} if foreign else {})}}
+    words = ["--timeout", "0.5", sys.executable, "-c", DEAF]
+    row = verdicts(tmp_path, vectors, *words)["no-answer"]
+    assert row["verdict"] == verdict and ("harms" in row) == foreign, row
+
+
 IDLE = A_SERVER.replace(
     '    if "id" in message and',
-    """    if method in ("late", "tools/call"):
+    """    if method in ("late", "later", "tools/call"):
         import threading
         words = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}})
-        threading.Timer(0.75, print, [words], {"flush": True}).start()
+        delay = 1.5 if method == "later" else 0.75
+        threading.Timer(delay, print, [words], {"flush": True}).start()
     elif "id" in message and""",
 )
 
@@ -506,13 +522,15 @@ def test_silence_is_one_finding(tmp_path):
         "step": {"steps": [silent]},
         "about-it": {"steps": [{**silent, "waits": "the rule is an answer"}]},
         "late": {"steps": [{"request": "x"}, {"request": "late"}]},
+        "later": {"steps": [{"request": "x"}, {"request": "later"}]},
         "no-message": {"steps": [{"request": "x"}, note]},
         "message": {"steps": [{"request": "x"}, {**note, "waits": "it changed"}]},
     }
     quick = ["--timeout", "0.5"]
     rows = verdicts(tmp_path, vectors, *quick, sys.executable, "-c", IDLE)
     found = {name: row["verdict"] for name, row in rows.items()}
-    skipped = dict.fromkeys(["given", "step", "late", "no-message"], "skipped")
+    skipped = ["given", "step", "late", "later", "no-message"]
+    skipped = dict.fromkeys(skipped, "skipped")
     rest = dict.fromkeys(["about-it", "message", "no-answer"], "broken")
     assert found == {**skipped, **rest}, rows
     assert rows["no-answer"]["alike"] == "step" and "later" in rows["late"]["why"]
@@ -606,6 +624,38 @@ CHOOSY = A_SERVER.replace(
 )
 
 
+def test_a_server_that_limits_the_rate_is_not_accused(tmp_path):
+    """It may refuse any request, which says nothing about a rule."""
+
+    def answer(verb, headers, message):
+        said = {"jsonrpc": "2.0", "id": message.get("id"), "result": DISCOVERED}
+        if message.get("method") == "x":
+            error = {"code": -42900, "message": "rate limit exceeded for x"}
+            said = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+        status = 429 if message.get("method") == "y" else 200
+        yield http_answer(
+            status, {"Content-Type": "application/json"}, json.dumps(said)
+        )
+
+    late = {"request": "y", "label": "it", "later": True}
+    vectors = {
+        "error": asked("x", {"result": {}}),
+        "status": asked("y", {"result": {}}),
+        "later": {"steps": [late, {"of": "it", "http": {"status": 404}}]},
+        "given": {"steps": [{"request": "x", "expect": {"result": {}}, "given": "x"}]},
+        "refused": asked("z", {"error": {}}),
+    }
+    site = Site(answer)
+    try:
+        rows = verdicts(tmp_path, vectors, site.url)
+    finally:
+        site.close()
+    found = {name: row["verdict"] for name, row in rows.items()}
+    skipped = dict.fromkeys(["error", "status", "later", "given"], "skipped")
+    assert found == {**skipped, "refused": "broken"}, rows
+    assert "limits the rate" in rows["later"]["why"]
+
+
 def test_what_is_not_offered_is_not_demanded(tmp_path):
     """A method is not offered if -32601 is its only answer."""
     call = {"request": "tools/call", "expect": {"result": {}}}
@@ -693,6 +743,54 @@ def test_each_common_fault_is_charged_once(fault, parts, charged):
     failures = re.split(r"^(?=BROKEN |UNWISE |REMARK )", done.stdout, flags=re.M)[1:]
     alone = [one for one in failures if "follows from" not in one and ": " in one[:60]]
     assert [one.split(":")[0] for one in alone] == charged, done.stdout
+
+
+def answer_anything(verb, headers, message):
+    """Answer whatever is asked, without a look at headers and _meta; what is no request
+    is 202 with a body."""
+    one = message[0] if isinstance(message, list) else message
+    head = {"jsonrpc": "2.0", "id": one.get("id")}
+    result = {**DISCOVERED, "protocolVersion": "2025-03-26"}
+    said = {**head, "result": result if "ping" not in str(message) else {}}
+    if isinstance(message, list):
+        said = [{**said, "id": each.get("id")} for each in message]
+    if verb == "GET":
+        yield http_answer(405, {}, "")
+    elif "method" in one and "id" in one:
+        yield http_answer(200, {"Content-Type": "application/json"}, json.dumps(said))
+    else:
+        yield http_answer(202, {"Content-Type": "application/json"}, "null")
+
+
+@pytest.mark.parametrize(
+    "revision, parts, charged",
+    [
+        (
+            "2026-07-28",
+            ["meta-no-version", "meta-none", "meta-forgotten", "method-header-missing"]
+            + ["method-header-differs", "method-header-case", "method-header-empty"],
+            ["BROKEN meta-no-version", "BROKEN method-header-missing"],
+        ),
+        (
+            "2025-03-26",
+            ["legacy-notification", "legacy-notification-unknown", "legacy-response"]
+            + ["batch-notifications", "cancel-late-http"],
+            ["BROKEN legacy-notification"],
+        ),
+    ],
+)
+def test_a_check_that_is_left_out_is_charged_once(revision, parts, charged):
+    """... and not as what a server does wrong that has it."""
+    words = [word for part in parts for word in ("--only", part)]
+    site = Site(answer_anything)
+    try:
+        words += ["--revisions", revision, site.url]
+        done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    finally:
+        site.close()
+    failures = re.split(r"^(?=BROKEN |UNWISE |REMARK )", done.stdout, flags=re.M)[1:]
+    alone = [one for one in failures if "follows from" not in one and ": " in one[:60]]
+    assert sorted({one.split(":")[0] for one in alone}) == charged, done.stdout
 
 
 def test_each_rule_has_its_sentence():
