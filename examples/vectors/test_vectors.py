@@ -583,11 +583,14 @@ def test_what_is_not_utf8_breaks_one_rule(tmp_path, runner):
     passed = dict.fromkeys(["lines", "fine"], "passed")
     wrong = {"utf8": "broken", "foreign": "broken"}
     assert found == {**passed, **wrong, "answer": "skipped", "other": "skipped"}, rows
-    vectors = {**vectors, "answer": asked("log", {}), "other": asked("log", {})}
-    del vectors["foreign"]
+    vectors = {**MISENCODED, "answer": asked("log", {}), "other": asked("log", {})}
     rows = verdicts(tmp_path, vectors, *words, runner=runner)
-    found = [name for name, row in rows.items() if row["verdict"] != "passed"]
-    assert found == ["lines"], rows
+    assert [name for name in rows if rows[name]["verdict"] != "passed"] == ["lines"]
+    ends = {"steps": [{"request": "latin", "later": True}, {"request": "die"}]}
+    vectors = {"utf8": EVERY_UTF8, "ends": ends}
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name for name, row in rows.items() if row["verdict"] == "broken"}
+    assert found == {"utf8", "server-ended"}, rows
 
 
 @parametrize("kind", ["application/json", "text/event-stream"])
