@@ -65,14 +65,22 @@ def test_the_vectors_find_no_fault_in_the_client():
     assert done.returncode == 0, done.stdout
 
 
-def test_the_vectors_find_a_fault_in_a_client():
-    """A client that retries under the old id is broken, and the exit status says so."""
+@parametrize(
+    "mutant, broken, fine",
+    [
+        ("retry-ids", "client-retry-id", "client-error-told"),
+        ("latin", "client-utf8", "every-client-one-message"),
+    ],
+)
+def test_the_vectors_find_a_fault_in_a_client(mutant, broken, fine):
+    """One that retries under the old id, or does not write UTF-8, breaks that rule and
+    no other, and the exit status says so."""
     words = ["--revisions", NEWEST, "--carriers", "stdio", "--timeout", str(PATIENCE)]
-    words += ["--only", "client-retry-id", "--only", "client-error-told"]
+    words += ["--only", broken, "--only", fine]
     words += [sys.executable, str(HERE / ".ci" / "client_mutants.py")]
-    done = command(RUN_CLIENT, *words, "drive", "retry-ids", seconds=9 * PATIENCE)
-    assert done.returncode == 1 and "BROKEN client-retry-id" in done.stdout, done.stdout
-    assert done.stdout.count("BROKEN client") == 1
+    done = command(RUN_CLIENT, *words, "drive", mutant, seconds=9 * PATIENCE)
+    assert re.findall("^BROKEN (.*?):", done.stdout, re.M) == [broken], done.stdout
+    assert done.returncode == 1
 
 
 A_DRIVER = """
@@ -575,11 +583,14 @@ def test_what_is_not_utf8_breaks_one_rule(tmp_path, runner):
     passed = dict.fromkeys(["lines", "fine"], "passed")
     wrong = {"utf8": "broken", "foreign": "broken"}
     assert found == {**passed, **wrong, "answer": "skipped", "other": "skipped"}, rows
-    vectors = {**vectors, "answer": asked("log", {}), "other": asked("log", {})}
-    del vectors["foreign"]
+    vectors = {**MISENCODED, "answer": asked("log", {}), "other": asked("log", {})}
     rows = verdicts(tmp_path, vectors, *words, runner=runner)
-    found = [name for name, row in rows.items() if row["verdict"] != "passed"]
-    assert found == ["lines"], rows
+    assert [name for name in rows if rows[name]["verdict"] != "passed"] == ["lines"]
+    ends = {"steps": [{"request": "latin", "later": True}, {"request": "die"}]}
+    vectors = {"utf8": EVERY_UTF8, "ends": ends}
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name for name, row in rows.items() if row["verdict"] == "broken"}
+    assert found == {"utf8", "server-ended"}, rows
 
 
 @parametrize("kind", ["application/json", "text/event-stream"])
