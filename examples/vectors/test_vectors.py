@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -658,6 +659,27 @@ def answer_anything(verb, headers, message):
         yield http_answer(200, {"Content-Type": "application/json"}, json.dumps(said))
     else:
         yield http_answer(202, {"Content-Type": "application/json"}, "null")
+
+
+def test_a_stream_that_begins_with_its_first_event_breaks_no_rule():
+    """Some frameworks send the head of a response together with the first event."""
+    over = threading.Event()
+
+    def answer(verb, headers, message):
+        if verb == "GET":
+            over.wait(PATIENCE)
+        yield from answer_anything(verb, headers, message)
+
+    words = ["--only", "legacy-get", "--only", "legacy-get-begins", "--timeout", "0.5"]
+    site = Site(answer)
+    try:
+        words += ["--revisions", "2025-03-26", site.url]
+        done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    finally:
+        over.set()
+        site.close()
+    assert "BROKEN" not in done.stdout, done.stdout
+    assert "REMARK legacy-get-begins" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize(
