@@ -216,7 +216,8 @@ def answer_badly(verb, headers, message):
     status, said = 200, [{**answer, "result": {}}]
     if verb == "GET":
         page = {"Content-Type": "application/json"}
-        yield http_answer(405, page, '{"detail": "Method Not Allowed"}')
+        refusal = {"jsonrpc": "2.0", "id": None, "error": fault}
+        yield http_answer(409, page, json.dumps(refusal))
         return
     if method == "server/discover":
         said = [{**answer, "result": DISCOVERED}]
@@ -268,7 +269,7 @@ def test_the_runner_notices_what_is_no_answer_over_http(tmp_path):
         "bare-to-a-notification": {"steps": [note, {"barrier": True}, strays]},
         "refused": asked("refused", {"error": {}}, none),
         "floats": asked("floats", {"result": {"n": {"$type": "integer"}}}, none),
-        "a-page-about-a-get": {"steps": [{"verb": "GET"}, {"heard": []}]},
+        "a-refused-get": {"steps": [{"verb": "GET", "http": ended}, {"heard": []}]},
     }
     site = Site(answer_badly)
     try:
