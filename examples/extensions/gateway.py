@@ -59,8 +59,8 @@ Clients are kept apart: a question or a log message reaches the client whose cal
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
 refused while calls of several clients run. A call that was cancelled, took too long or
 failed on the way counts until the server has answered it; further calls of other
-principals get a new connection. Request state is signed for its principal, server and
-request. Without `clients`, there is one principal: anyone who reaches the gateway may
+principals get a new connection, and those of its own one that is theirs alone. Request
+state is signed for its principal, server and request. Without `clients`, there is one principal: anyone who reaches the gateway may
 use it, and modern clients over HTTP (without sessions) share one connection, even with
 "session": "client".
 
@@ -579,7 +579,8 @@ class Connection:
 
         values     forwarded headers
         user       the headers and variables of one user; None: those of the entry
-        principal  the first caller's; "" for the upstream's main connection
+        principal  the first caller's, or, once it is retired, of the one who bars
+                   others from it; "" for the upstream's main connection
         client     None until it is up
         calls      those in progress on it
         retired    true once it takes no further calls: one of another principal was
@@ -1051,7 +1052,7 @@ class Upstream:
     def _follow(self, client: Client) -> None:
         """Offer what the server offers until we close, or raise when it is gone."""
         self.client, self.why = client, "it has just gone"
-        self.main.retired = False
+        self.main.retired, self.main.principal = False, ""
         self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
         self.note("state", " is up")
         listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
@@ -1383,8 +1384,10 @@ class Upstream:
             # A client without a session has many peers, and one principal.
             is_brief = isinstance(call.ctx.peer, PostPeer)
             who = call.principal if is_brief else call.ctx.peer
-        key = who, values
         with self.lock:
+            if who is None and self._bars_others(call.principal):
+                who = call.principal
+            key = who, values
             is_shared = key == (None, ())
             found = self.own.pop(key, self.main if is_shared else None)
             barred_by = found.barred_by(call) if found else None
@@ -1399,17 +1402,20 @@ class Upstream:
             found.calls.append(call)
             return found
 
+    def _bars_others(self, principal: str) -> bool:
+        """Tell whether a principal has barred others from a shared connection, which
+        still is there: with one of their own, they can do so only once."""
+        return any(
+            one.retired and one.principal == principal
+            for one in (self.main, *self.own.values())
+        )
+
     def _retire(self, connection: Connection, principal: str) -> None:
         """Keep a connection until its calls have ended, as one of the principal that
-        barred it; end the principal's oldest if there are too many."""
-        connection.retired = True
-        if connection is self.main:
-            return
-        connection.principal = principal
-        own = keys_of(self.own, principal)
-        for key in [one for one in own if self.own[one].retired][: 1 - MAX_OWN]:
-            self._end(key)
-        self.own[connection, ()] = connection
+        barred it."""
+        connection.retired, connection.principal = True, principal
+        if connection is not self.main:
+            self.own[connection, ()] = connection
 
     def _end(self, key: Any) -> None:
         """End a connection, on a thread: a program may take seconds to end."""

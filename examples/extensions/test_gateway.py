@@ -1638,7 +1638,7 @@ class Person:
         return self.client.call_tool(name, **options)["content"][0]["text"]
 
 
-KEYS = mcp.bearer({"key-of-ann": "ann", "key-of-bob": "bob"})
+KEYS = mcp.bearer({f"key-of-{name}": name for name in ("ann", "bob", "eve")})
 
 
 @contextlib.contextmanager
@@ -1692,10 +1692,10 @@ def test_a_late_question_goes_to_nobody_else(other, version):
             assert who.call("up__end") and not upstream.own
             said = who.call("up__ask")  # the upstream has answered ann
         assert "accept" in said and len(who.asked) == 1 and who.logs == ["a log"]
-        # Another user's call is on another connection, as all are from then on.
+        # Another user's call is on another connection, and hers on one of her own.
         assert len(upstream.own) == (other == "another user")
         assert "accept" in ann.call("up__ask")
-        assert len(upstream.own) == (other == "another user")
+        assert len(upstream.own) == 2 * (other == "another user")
 
 
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
@@ -1950,7 +1950,7 @@ def test_what_came_for_one_user_is_not_in_the_error_of_another():
 def test_a_connection_that_is_given_up_ends_after_its_calls():
     upstream = late_upstream()
     with crowd(upstream) as person:
-        ann, bob = person("ann"), person("bob")
+        ann, bob, eve = map(person, ("ann", "bob", "eve"))
         for who in (ann, bob):
             with pytest.raises(TimeoutError):
                 who.call("up__late", timeout=0.05)
@@ -1959,7 +1959,7 @@ def test_a_connection_that_is_given_up_ends_after_its_calls():
         wait_until(lambda: given_up.client and given_up.client.unanswered)
         running = begin(bob.call, "up__late")  # it may share what bob has given up
         wait_until(lambda: given_up.calls)
-        assert "accept" in ann.call("up__ask")
+        assert "accept" in eve.call("up__ask")
         assert len(upstream.own) == 2 and not given_up.client.closed
         bob.client.close()
         with pytest.raises(client.Disconnected):
@@ -1970,22 +1970,22 @@ def test_a_connection_that_is_given_up_ends_after_its_calls():
 
 
 @needs_posix
-def test_a_user_who_gives_up_calls_uses_up_their_own_share(monkeypatch):
-    monkeypatch.setattr(gw, "MAX_OWN", 2)
+def test_a_user_who_gives_up_calls_ends_none_of_another():
     upstream = late_upstream()
     with crowd(upstream) as person:
-        ann, bob = person("ann"), person("bob")
-        running = []
-        for _ in range(4):  # each time, bob keeps the connection with another call
+        ann, bob, eve = map(person, ("ann", "bob", "eve"))
+        running = [begin(eve.call, "up__late")]
+        wait_until(lambda: upstream.main.calls)
+        for _ in range(4):
             running.append(begin(bob.call, "up__late"))
             with pytest.raises(TimeoutError):
                 bob.call("up__late", timeout=0.05)
             wait_until(lambda: any(one.unanswered for one in live_clients(upstream)))
             assert "accept" in ann.call("up__ask")
+        # the shared one that he does not bar, and his
         principals = [one.principal for one in upstream.own.values()]
-        assert sorted(principals) == ['"ann"', '"bob"', '"bob"']
-        with pytest.raises(mcp.RpcError, match="closed"):  # the oldest has ended
-            running[1].result(PATIENCE)
+        assert sorted(principals) == ['"ann"', '"bob"']
+        assert not any(one.done() for one in running)
 
 
 def live_clients(upstream):
