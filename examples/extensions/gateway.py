@@ -52,17 +52,18 @@ server asks.
 A call runs on its handler's thread; one of a modern client to a legacy upstream, which
 may ask, on its own. Each upstream has two more threads: `keep-NAME`
 connects, fetches the lists, and reconnects when the upstream fails; meanwhile, only its
-tools are missing. `hear-NAME` waits for the changes that it announces. Threads share
-dicts, each of which is changed or replaced in a single operation.
+tools are missing. `hear-NAME` waits for the changes that it announces. `watch-NAME`
+subscribes to URIs again, which may take long. Threads share dicts, each of which is
+changed or replaced in a single operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
 refused while calls of several clients run. A call that was cancelled, took too long or
 failed on the way counts until the server has answered it; further calls of other
 principals get a new connection, and those of its own one that is theirs alone. Request
-state is signed for its principal, server and request. Without `clients`, there is one principal: anyone who reaches the gateway may
-use it, and modern clients over HTTP (without sessions) share one connection, even with
-"session": "client".
+state is signed for its principal, server and request. Without `clients`, there is one
+principal: anyone who reaches the gateway may use it, and modern clients over HTTP
+(without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; progress that a legacy server reports just before a question may not reach a
@@ -250,6 +251,7 @@ KINDS = dict(
         ),
     ]
 )
+LISTS = ["tools", "prompts", "resources"]  # whose changes we subscribe to
 CALLS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}
 
 
@@ -926,9 +928,8 @@ class Upstream:
         self.closed = threading.Event()
         # By kind and by their name: definitions.
         self.items: dict[str, dict[str, Message]] = {kind: {} for kind in KINDS}
-        # subscriptions to open: these, and URIs
-        self.wanted = [["tools", "prompts", "resources"]]
-        self.watched: dict[str, str] = {}  # these URIs, and who asked for them first
+        self.watched: dict[str, str] = {}  # URIs, and who asked for them first
+        self.watcher = threading.Thread()  # the last one that subscribed to them
         # subscriptions that it granted
         self.heard: list[tuple[list[str], Subscription]] = []
         self.changed: set[str] = set()  # URIs, which clients are told of soon
@@ -1058,11 +1059,13 @@ class Upstream:
         listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
         try:
             while not self.closed.is_set():
-                self._subscribe(client)
+                # Before they are listed, so that no change is missed.
+                self._subscribe(client, [LISTS])
                 for kind in KINDS.values():
                     self._publish(kind, self._fetch_or_note(client, kind))
                 self.tried.set()
                 self.ready.set()
+                self._watch_again(client)
                 self._await_change(client)
                 is_busy = listings.take() is None
                 self.closed.wait(BUSY_SECONDS if is_busy else CHANGE_SECONDS)
@@ -1101,17 +1104,27 @@ class Upstream:
                 if not one.calls and (has_left or one.used < long_ago):
                     self._end(key)
 
-    def _subscribe(self, client: Client) -> None:
-        """Open the subscriptions that are wanted and missing.
+    def _subscribe(self, client: Client, wanted: list[list[str]]) -> None:
+        """Open the subscriptions that are missing, unless the client is replaced."""
+        for pair in list(self.heard):
+            if pair[1].over.is_set():
+                with contextlib.suppress(ValueError):  # another thread does the same
+                    self.heard.remove(pair)
+        for one in wanted:
+            if self.client is client and one not in [what for what, _ in self.heard]:
+                self.listen(client, one)
 
-        This comes before listing, so that no change is missed.
-        """
-        self.heard = [
-            (wanted, one) for wanted, one in self.heard if not one.over.is_set()
-        ]
-        for wanted in list(self.wanted):
-            if wanted not in [what for what, _ in self.heard]:
-                self.listen(client, wanted)
+    def _watch_again(self, client: Client) -> None:
+        """Subscribe to the URIs, on a thread: the lists do not wait for it."""
+
+        def subscribe() -> None:
+            with contextlib.suppress(OSError):  # the keeper connects again
+                self._subscribe(client, [[uri] for uri in list(self.watched)])
+
+        if self.watched and not self.watcher.is_alive():
+            name = "watch-" + self.name
+            self.watcher = threading.Thread(target=subscribe, name=name, daemon=True)
+            self.watcher.start()
 
     def _fetch_or_note(self, client: Client, kind: Kind) -> dict[str, Message]:
         """Return a list, without what clients could not read."""
@@ -1827,7 +1840,6 @@ class Profile(Server):
             return
         if list(upstream.watched.values()).count(who) < MAX_WATCHED:
             upstream.watched[theirs] = who
-            upstream.wanted.append([theirs])
             if upstream.client is not None:
                 upstream.listen(upstream.client, [theirs])
 

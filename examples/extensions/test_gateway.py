@@ -559,6 +559,32 @@ def test_gateway_collects_changes(monkeypatch):
     assert len(listed) == 1
 
 
+def test_lists_do_not_wait_for_subscriptions():
+    held, gate = threading.Event(), threading.Event()
+
+    class Slow(mcp.Server):
+        def handle(self, message, *others, **options):
+            if message.get("method") == "resources/subscribe" and held.is_set():
+                gate.wait(PATIENCE)
+            super().handle(message, *others, **options)
+
+    server, heard = working("slow", Slow), queue.SimpleQueue()
+    server.resource("app://{+name}")(lambda name: name)
+    with behind(server, revision=NEWEST_LEGACY) as upstream:
+        with fronting(upstream) as front:
+            assert upstream.ready.wait(PATIENCE)
+            with front.listen(["up+app://1"], heard.put):
+                held.set()
+                before = upstream.client
+                before.close()  # as at a restart
+                wait_until(lambda: upstream.client not in (None, before))
+                assert upstream.ready.wait(PATIENCE) and names_of(front) == ["up__work"]
+                gate.set()
+                wait_until(lambda: ["app://1"] in [one for one, _ in upstream.heard])
+                server.changed("app://1")
+                assert heard.get(timeout=PATIENCE) == "up+app://1"
+
+
 def test_an_upstream_that_never_rests_is_listed_seldom(monkeypatch):
     monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.0)
     monkeypatch.setattr(gw, "BUSY_SECONDS", 1000.0)
