@@ -177,6 +177,7 @@ MAX_PROGRESS = 1000  # characters of a progress message, and of an elicitationId
 MAX_FOUND = 10  # tools in the answer of find_tools
 MAX_FOUND_BYTES = 2**16  # of that answer, unless one tool has more
 MAX_WORDS = 20  # words of a search
+MAX_TOKENS = 10  # of logins, the last ones, that are not shown
 # ---- of each principal, and of all clients together that have none
 MAX_OWN = 32  # connections for single clients
 OWN_SECONDS = 3600.0  # how long one is kept that nobody uses
@@ -434,8 +435,8 @@ class Redactor:
     """Takes an upstream's secrets out of a text.
 
     They are what its entry in the file says: the query of the URL, headers, variables
-    and arguments, even if these are written into the command. Short ones are words,
-    such as "-y" or "true".
+    and arguments, even if these are written into the command; and the tokens of logins.
+    Short ones are words, such as "-y" or "true".
     """
 
     def __init__(self, options: Message) -> None:
@@ -443,6 +444,10 @@ class Redactor:
         first = program = "".join(command[:1])
         hint = ""
         words = [*options.get("env", {}).values(), *command[1:]]
+        said = options.get("raw", {}).get("oauth")
+        if isinstance(said, dict):
+            names = ("client_secret", "clientSecret")
+            words += [str(said.get(name, "")) for name in names]
         headers = [*options.get("headers", {}).values()]
         for user in options.get("users", {}).values():
             headers += user.get("headers", {}).values()
@@ -467,6 +472,20 @@ class Redactor:
         secret = [one for one in known if len(one) > 5 and not self._is_plain(one)]
         # the longest first: one may be a part of another
         self.secrets = sorted(secret, key=len, reverse=True)
+        self.tokens: list[str] = []
+
+    def learning(self, make: Any) -> Any:
+        """Return a function that makes the headers of a login; take its token out."""
+
+        def headers(verb: str, url: str) -> Message:
+            made: Message = make(verb, url)
+            for value in made.values():
+                token = str(value).rpartition(" ")[2]
+                others = [one for one in self.tokens if one != token]
+                self.tokens = [token, *others][:MAX_TOKENS]
+            return made
+
+        return make and headers
 
     @staticmethod
     def _is_plain(word: str) -> bool:
@@ -477,7 +496,7 @@ class Redactor:
         """Return a text without secrets."""
         for told, shown in self.command:
             text = text.replace(told, shown)
-        for secret in self.secrets:
+        for secret in (*self.secrets, *self.tokens):
             for form in (secret, json.dumps(secret)[1:-1]):
                 text = text.replace(form, "***")
         return text
@@ -1524,7 +1543,7 @@ class Login:
 
         def authorize(refusal: HttpError) -> Any:
             try:
-                headers = make(refusal)
+                headers = self.upstream.redactor.learning(make(refusal))
                 self._note(False)
                 return headers
             except oauth.LoginNeeded:
@@ -1607,8 +1626,11 @@ class Login:
         )
         try:
             hook = oauth.hook_for(self.settings(), browser=browser)
+            learning = self.upstream.redactor.learning
             transport = HttpTransport(
-                options["url"], options.get("headers"), authorize=hook
+                options["url"],
+                options.get("headers"),
+                authorize=lambda refusal: learning(hook(refusal)),
             )
             Client(transport, timeout=LIST_SECONDS).close()
         except Exception as problem:

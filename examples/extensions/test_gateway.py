@@ -2374,17 +2374,22 @@ def guarded_upstream(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.setattr(gw, "NEAR_SECONDS", 0.02)
-    world, tokens, metadata = test_oauth.visited(monkeypatch), {"at1": "ann"}, {}
+    world, tokens, metadata = test_oauth.visited(monkeypatch), {"token-1": "ann"}, {}
     # It is not used: the client shows a page.
     world.change("issuer", {"device_authorization_endpoint": ISSUER + "/device"})
     server = mcp.Server("guarded")
     server.tool(lambda: "done", name="work")
+
+    @server.tool
+    def echo(ctx: mcp.Context) -> str:
+        raise mcp.RpcError(7, f"failed: {ctx.headers['authorization']}")
+
     authorize = mcp.bearer(tokens)
     with http_serving(server, metadata=metadata, authorize=authorize) as serving:
         metadata.update(guard.resource_metadata(serving.url, [ISSUER]))
         answer = {"token_type": "bearer", "expires_in": 3600}
         world.at[TOKEN] = [
-            (200, {**answer, "access_token": name}) for name in ("at1", "at2")
+            (200, {**answer, "access_token": name}) for name in ("token-1", "token-2")
         ]
         upstream = gw.Upstream("web", {"url": serving.url})
         upstream.tokens = tokens
@@ -2426,24 +2431,27 @@ def test_a_user_logs_in_through_the_client(guarded, version):
     with in_front(guarded, version) as (front, heard):
         await_names(front, heard, ["web__login"])
         assert said(front, "web__login") == "Logged in (web)"
-        await_names(front, heard, ["web__work"])
+        await_names(front, heard, ["web__work", "web__echo"])
         assert said(front, "web__work") == "done"
+        with pytest.raises(mcp.RpcError, match=r"failed: Bearer \*\*\*") as caught:
+            front.call_tool("web__echo")
+        assert "token-1" not in str(caught.value.data)
     guarded.close()
     # The token is kept: another gateway needs no login.
     again = gw.Upstream("web", guarded.options)
     with fronting(again) as front:
-        assert names_of(front) == ["web__work"]
+        assert names_of(front) == ["web__work", "web__echo"]
 
 
 @EACH_THAT_VISITS
 def test_a_call_that_needs_a_login_begins_it(guarded, version):
     with in_front(guarded, version) as (front, heard):
         assert said(front, "web__work") == "done"
-        await_names(front, heard, ["web__work"])
+        await_names(front, heard, ["web__work", "web__echo"])
         guarded.tokens.clear()  # nothing renews it
-        guarded.tokens["at2"] = "ann"
+        guarded.tokens["token-2"] = "ann"
         assert said(front, "web__work") == "done"
-        await_names(front, heard, ["web__work"])
+        await_names(front, heard, ["web__work", "web__echo"])
 
 
 @EACH_THAT_VISITS
@@ -2484,10 +2492,10 @@ def test_a_user_is_not_logged_in_as_another(guarded):
 
 
 def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
-    headers = {"authorization": "Bearer at1"}
+    headers = {"authorization": "Bearer token-1"}
     upstream = gw.Upstream("web", {**guarded.options, "headers": headers})
     with fronting(upstream) as front:
-        assert names_of(front) == ["web__work"]
+        assert names_of(front) == ["web__work", "web__echo"]
         guarded.tokens.clear()
         with pytest.raises(mcp.RpcError, match="401"):
             front.call_tool("web__work")
