@@ -544,7 +544,8 @@ class EndlessPages(Change):
             self.page += 1
             for tool in result.get("tools", []):
                 tool["name"] += str(self.page)
-            time.sleep(0.2)  # or a client that counts pages has its number too soon
+            # A client that counts pages has its number after the vector's patience.
+            time.sleep(0.1 * SECONDS)
         return [message]
 
 

@@ -799,7 +799,7 @@ changes_meet              Outbox.end: self._moved.notify_all() -> pass
 changes_meet              Outbox.is_done: self.reader is not reader or -> False or
 changes_meet              Outbox.add: self._moved.notify_all() -> pass
 changes_meet              Outbox.add_change: with self._moved: -> if True:
-changes_meet              Outbox.add_change: if line not in self._waiting(): -> if True:
+changes_meet              Outbox.add_change: if line not in self.changes: -> if True:
 hang_up_meets_call        Answer.check: self._lose_client() -> pass
 hang_up_meets_call        Answer._lose_client: self.peer.cancel_all() -> pass
 listener_meets_close      Answer.__call__: elif not self.listens: -> elif True:
