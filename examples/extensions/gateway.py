@@ -52,17 +52,18 @@ server asks.
 A call runs on its handler's thread; one of a modern client to a legacy upstream, which
 may ask, on its own. Each upstream has two more threads: `keep-NAME`
 connects, fetches the lists, and reconnects when the upstream fails; meanwhile, only its
-tools are missing. `hear-NAME` waits for the changes that it announces. Threads share
-dicts, each of which is changed or replaced in a single operation.
+tools are missing. `hear-NAME` waits for the changes that it announces. `watch-NAME`
+subscribes to URIs again, which may take long. Threads share dicts, each of which is
+changed or replaced in a single operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
 refused while calls of several clients run. A call that was cancelled, took too long or
 failed on the way counts until the server has answered it; further calls of other
-principals get a new connection. Request state is signed for its principal, server and
-request. Without `clients`, there is one principal: anyone who reaches the gateway may
-use it, and modern clients over HTTP (without sessions) share one connection, even with
-"session": "client".
+principals get a new connection, and those of its own one that is theirs alone. Request
+state is signed for its principal, server and request. Without `clients`, there is one
+principal: anyone who reaches the gateway may use it, and modern clients over HTTP
+(without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; progress that a legacy server reports just before a question may not reach a
@@ -176,6 +177,7 @@ MAX_PROGRESS = 1000  # characters of a progress message, and of an elicitationId
 MAX_FOUND = 10  # tools in the answer of find_tools
 MAX_FOUND_BYTES = 2**16  # of that answer, unless one tool has more
 MAX_WORDS = 20  # words of a search
+MAX_TOKENS = 10  # of logins, the last ones, that are not shown
 # ---- of each principal, and of all clients together that have none
 MAX_OWN = 32  # connections for single clients
 OWN_SECONDS = 3600.0  # how long one is kept that nobody uses
@@ -250,6 +252,7 @@ KINDS = dict(
         ),
     ]
 )
+LISTS = ["tools", "prompts", "resources"]  # whose changes we subscribe to
 CALLS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}
 
 
@@ -432,8 +435,8 @@ class Redactor:
     """Takes an upstream's secrets out of a text.
 
     They are what its entry in the file says: the query of the URL, headers, variables
-    and arguments, even if these are written into the command. Short ones are words,
-    such as "-y" or "true".
+    and arguments, even if these are written into the command; and the tokens of logins.
+    Short ones are words, such as "-y" or "true".
     """
 
     def __init__(self, options: Message) -> None:
@@ -441,6 +444,10 @@ class Redactor:
         first = program = "".join(command[:1])
         hint = ""
         words = [*options.get("env", {}).values(), *command[1:]]
+        said = options.get("raw", {}).get("oauth")
+        if isinstance(said, dict):
+            names = ("client_secret", "clientSecret")
+            words += [str(said.get(name, "")) for name in names]
         headers = [*options.get("headers", {}).values()]
         for user in options.get("users", {}).values():
             headers += user.get("headers", {}).values()
@@ -465,6 +472,20 @@ class Redactor:
         secret = [one for one in known if len(one) > 5 and not self._is_plain(one)]
         # the longest first: one may be a part of another
         self.secrets = sorted(secret, key=len, reverse=True)
+        self.tokens: list[str] = []
+
+    def learning(self, make: Any) -> Any:
+        """Return a function that makes the headers of a login; take its token out."""
+
+        def headers(verb: str, url: str) -> Message:
+            made: Message = make(verb, url)
+            for value in made.values():
+                token = str(value).rpartition(" ")[2]
+                others = [one for one in self.tokens if one != token]
+                self.tokens = [token, *others][:MAX_TOKENS]
+            return made
+
+        return make and headers
 
     @staticmethod
     def _is_plain(word: str) -> bool:
@@ -475,7 +496,7 @@ class Redactor:
         """Return a text without secrets."""
         for told, shown in self.command:
             text = text.replace(told, shown)
-        for secret in self.secrets:
+        for secret in (*self.secrets, *self.tokens):
             for form in (secret, json.dumps(secret)[1:-1]):
                 text = text.replace(form, "***")
         return text
@@ -579,7 +600,8 @@ class Connection:
 
         values     forwarded headers
         user       the headers and variables of one user; None: those of the entry
-        principal  the first caller's; "" for the upstream's main connection
+        principal  the first caller's, or, once it is retired, of the one who bars
+                   others from it; "" for the upstream's main connection
         client     None until it is up
         calls      those in progress on it
         retired    true once it takes no further calls: one of another principal was
@@ -925,9 +947,8 @@ class Upstream:
         self.closed = threading.Event()
         # By kind and by their name: definitions.
         self.items: dict[str, dict[str, Message]] = {kind: {} for kind in KINDS}
-        # subscriptions to open: these, and URIs
-        self.wanted = [["tools", "prompts", "resources"]]
-        self.watched: dict[str, str] = {}  # these URIs, and who asked for them first
+        self.watched: dict[str, str] = {}  # URIs, and who asked for them first
+        self.watcher = threading.Thread()  # the last one that subscribed to them
         # subscriptions that it granted
         self.heard: list[tuple[list[str], Subscription]] = []
         self.changed: set[str] = set()  # URIs, which clients are told of soon
@@ -1051,17 +1072,19 @@ class Upstream:
     def _follow(self, client: Client) -> None:
         """Offer what the server offers until we close, or raise when it is gone."""
         self.client, self.why = client, "it has just gone"
-        self.main.retired = False
+        self.main.retired, self.main.principal = False, ""
         self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
         self.note("state", " is up")
         listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
         try:
             while not self.closed.is_set():
-                self._subscribe(client)
+                # Before they are listed, so that no change is missed.
+                self._subscribe(client, [LISTS])
                 for kind in KINDS.values():
                     self._publish(kind, self._fetch_or_note(client, kind))
                 self.tried.set()
                 self.ready.set()
+                self._watch_again(client)
                 self._await_change(client)
                 is_busy = listings.take() is None
                 self.closed.wait(BUSY_SECONDS if is_busy else CHANGE_SECONDS)
@@ -1100,17 +1123,27 @@ class Upstream:
                 if not one.calls and (has_left or one.used < long_ago):
                     self._end(key)
 
-    def _subscribe(self, client: Client) -> None:
-        """Open the subscriptions that are wanted and missing.
+    def _subscribe(self, client: Client, wanted: list[list[str]]) -> None:
+        """Open the subscriptions that are missing, unless the client is replaced."""
+        for pair in list(self.heard):
+            if pair[1].over.is_set():
+                with contextlib.suppress(ValueError):  # another thread does the same
+                    self.heard.remove(pair)
+        for one in wanted:
+            if self.client is client and one not in [what for what, _ in self.heard]:
+                self.listen(client, one)
 
-        This comes before listing, so that no change is missed.
-        """
-        self.heard = [
-            (wanted, one) for wanted, one in self.heard if not one.over.is_set()
-        ]
-        for wanted in list(self.wanted):
-            if wanted not in [what for what, _ in self.heard]:
-                self.listen(client, wanted)
+    def _watch_again(self, client: Client) -> None:
+        """Subscribe to the URIs, on a thread: the lists do not wait for it."""
+
+        def subscribe() -> None:
+            with contextlib.suppress(OSError):  # the keeper connects again
+                self._subscribe(client, [[uri] for uri in list(self.watched)])
+
+        if self.watched and not self.watcher.is_alive():
+            name = "watch-" + self.name
+            self.watcher = threading.Thread(target=subscribe, name=name, daemon=True)
+            self.watcher.start()
 
     def _fetch_or_note(self, client: Client, kind: Kind) -> dict[str, Message]:
         """Return a list, without what clients could not read."""
@@ -1383,8 +1416,10 @@ class Upstream:
             # A client without a session has many peers, and one principal.
             is_brief = isinstance(call.ctx.peer, PostPeer)
             who = call.principal if is_brief else call.ctx.peer
-        key = who, values
         with self.lock:
+            if who is None and self._bars_others(call.principal):
+                who = call.principal
+            key = who, values
             is_shared = key == (None, ())
             found = self.own.pop(key, self.main if is_shared else None)
             barred_by = found.barred_by(call) if found else None
@@ -1399,17 +1434,20 @@ class Upstream:
             found.calls.append(call)
             return found
 
+    def _bars_others(self, principal: str) -> bool:
+        """Tell whether a principal has barred others from a shared connection, which
+        still is there: with one of their own, they can do so only once."""
+        return any(
+            one.retired and one.principal == principal
+            for one in (self.main, *self.own.values())
+        )
+
     def _retire(self, connection: Connection, principal: str) -> None:
         """Keep a connection until its calls have ended, as one of the principal that
-        barred it; end the principal's oldest if there are too many."""
-        connection.retired = True
-        if connection is self.main:
-            return
-        connection.principal = principal
-        own = keys_of(self.own, principal)
-        for key in [one for one in own if self.own[one].retired][: 1 - MAX_OWN]:
-            self._end(key)
-        self.own[connection, ()] = connection
+        barred it."""
+        connection.retired, connection.principal = True, principal
+        if connection is not self.main:
+            self.own[connection, ()] = connection
 
     def _end(self, key: Any) -> None:
         """End a connection, on a thread: a program may take seconds to end."""
@@ -1505,7 +1543,7 @@ class Login:
 
         def authorize(refusal: HttpError) -> Any:
             try:
-                headers = make(refusal)
+                headers = self.upstream.redactor.learning(make(refusal))
                 self._note(False)
                 return headers
             except oauth.LoginNeeded:
@@ -1588,8 +1626,11 @@ class Login:
         )
         try:
             hook = oauth.hook_for(self.settings(), browser=browser)
+            learning = self.upstream.redactor.learning
             transport = HttpTransport(
-                options["url"], options.get("headers"), authorize=hook
+                options["url"],
+                options.get("headers"),
+                authorize=lambda refusal: learning(hook(refusal)),
             )
             Client(transport, timeout=LIST_SECONDS).close()
         except Exception as problem:
@@ -1821,7 +1862,6 @@ class Profile(Server):
             return
         if list(upstream.watched.values()).count(who) < MAX_WATCHED:
             upstream.watched[theirs] = who
-            upstream.wanted.append([theirs])
             if upstream.client is not None:
                 upstream.listen(upstream.client, [theirs])
 

@@ -559,6 +559,32 @@ def test_gateway_collects_changes(monkeypatch):
     assert len(listed) == 1
 
 
+def test_lists_do_not_wait_for_subscriptions():
+    held, gate = threading.Event(), threading.Event()
+
+    class Slow(mcp.Server):
+        def handle(self, message, *others, **options):
+            if message.get("method") == "resources/subscribe" and held.is_set():
+                gate.wait(PATIENCE)
+            super().handle(message, *others, **options)
+
+    server, heard = working("slow", Slow), queue.SimpleQueue()
+    server.resource("app://{+name}")(lambda name: name)
+    with behind(server, revision=NEWEST_LEGACY) as upstream:
+        with fronting(upstream) as front:
+            assert upstream.ready.wait(PATIENCE)
+            with front.listen(["up+app://1"], heard.put):
+                held.set()
+                before = upstream.client
+                before.close()  # as at a restart
+                wait_until(lambda: upstream.client not in (None, before))
+                assert upstream.ready.wait(PATIENCE) and names_of(front) == ["up__work"]
+                gate.set()
+                wait_until(lambda: ["app://1"] in [one for one, _ in upstream.heard])
+                server.changed("app://1")
+                assert heard.get(timeout=PATIENCE) == "up+app://1"
+
+
 def test_an_upstream_that_never_rests_is_listed_seldom(monkeypatch):
     monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.0)
     monkeypatch.setattr(gw, "BUSY_SECONDS", 1000.0)
@@ -1638,7 +1664,7 @@ class Person:
         return self.client.call_tool(name, **options)["content"][0]["text"]
 
 
-KEYS = mcp.bearer({"key-of-ann": "ann", "key-of-bob": "bob"})
+KEYS = mcp.bearer({f"key-of-{name}": name for name in ("ann", "bob", "eve")})
 
 
 @contextlib.contextmanager
@@ -1692,10 +1718,10 @@ def test_a_late_question_goes_to_nobody_else(other, version):
             assert who.call("up__end") and not upstream.own
             said = who.call("up__ask")  # the upstream has answered ann
         assert "accept" in said and len(who.asked) == 1 and who.logs == ["a log"]
-        # Another user's call is on another connection, as all are from then on.
+        # Another user's call is on another connection, and hers on one of her own.
         assert len(upstream.own) == (other == "another user")
         assert "accept" in ann.call("up__ask")
-        assert len(upstream.own) == (other == "another user")
+        assert len(upstream.own) == 2 * (other == "another user")
 
 
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
@@ -1950,7 +1976,7 @@ def test_what_came_for_one_user_is_not_in_the_error_of_another():
 def test_a_connection_that_is_given_up_ends_after_its_calls():
     upstream = late_upstream()
     with crowd(upstream) as person:
-        ann, bob = person("ann"), person("bob")
+        ann, bob, eve = map(person, ("ann", "bob", "eve"))
         for who in (ann, bob):
             with pytest.raises(TimeoutError):
                 who.call("up__late", timeout=0.05)
@@ -1959,7 +1985,7 @@ def test_a_connection_that_is_given_up_ends_after_its_calls():
         wait_until(lambda: given_up.client and given_up.client.unanswered)
         running = begin(bob.call, "up__late")  # it may share what bob has given up
         wait_until(lambda: given_up.calls)
-        assert "accept" in ann.call("up__ask")
+        assert "accept" in eve.call("up__ask")
         assert len(upstream.own) == 2 and not given_up.client.closed
         bob.client.close()
         with pytest.raises(client.Disconnected):
@@ -1970,22 +1996,22 @@ def test_a_connection_that_is_given_up_ends_after_its_calls():
 
 
 @needs_posix
-def test_a_user_who_gives_up_calls_uses_up_their_own_share(monkeypatch):
-    monkeypatch.setattr(gw, "MAX_OWN", 2)
+def test_a_user_who_gives_up_calls_ends_none_of_another():
     upstream = late_upstream()
     with crowd(upstream) as person:
-        ann, bob = person("ann"), person("bob")
-        running = []
-        for _ in range(4):  # each time, bob keeps the connection with another call
+        ann, bob, eve = map(person, ("ann", "bob", "eve"))
+        running = [begin(eve.call, "up__late")]
+        wait_until(lambda: upstream.main.calls)
+        for _ in range(4):
             running.append(begin(bob.call, "up__late"))
             with pytest.raises(TimeoutError):
                 bob.call("up__late", timeout=0.05)
             wait_until(lambda: any(one.unanswered for one in live_clients(upstream)))
             assert "accept" in ann.call("up__ask")
+        # the shared one that he does not bar, and his
         principals = [one.principal for one in upstream.own.values()]
-        assert sorted(principals) == ['"ann"', '"bob"', '"bob"']
-        with pytest.raises(mcp.RpcError, match="closed"):  # the oldest has ended
-            running[1].result(PATIENCE)
+        assert sorted(principals) == ['"ann"', '"bob"']
+        assert not any(one.done() for one in running)
 
 
 def live_clients(upstream):
@@ -2348,17 +2374,22 @@ def guarded_upstream(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.setattr(gw, "NEAR_SECONDS", 0.02)
-    world, tokens, metadata = test_oauth.visited(monkeypatch), {"at1": "ann"}, {}
+    world, tokens, metadata = test_oauth.visited(monkeypatch), {"token-1": "ann"}, {}
     # It is not used: the client shows a page.
     world.change("issuer", {"device_authorization_endpoint": ISSUER + "/device"})
     server = mcp.Server("guarded")
     server.tool(lambda: "done", name="work")
+
+    @server.tool
+    def echo(ctx: mcp.Context) -> str:
+        raise mcp.RpcError(7, f"failed: {ctx.headers['authorization']}")
+
     authorize = mcp.bearer(tokens)
     with http_serving(server, metadata=metadata, authorize=authorize) as serving:
         metadata.update(guard.resource_metadata(serving.url, [ISSUER]))
         answer = {"token_type": "bearer", "expires_in": 3600}
         world.at[TOKEN] = [
-            (200, {**answer, "access_token": name}) for name in ("at1", "at2")
+            (200, {**answer, "access_token": name}) for name in ("token-1", "token-2")
         ]
         upstream = gw.Upstream("web", {"url": serving.url})
         upstream.tokens = tokens
@@ -2400,24 +2431,27 @@ def test_a_user_logs_in_through_the_client(guarded, version):
     with in_front(guarded, version) as (front, heard):
         await_names(front, heard, ["web__login"])
         assert said(front, "web__login") == "Logged in (web)"
-        await_names(front, heard, ["web__work"])
+        await_names(front, heard, ["web__work", "web__echo"])
         assert said(front, "web__work") == "done"
+        with pytest.raises(mcp.RpcError, match=r"failed: Bearer \*\*\*") as caught:
+            front.call_tool("web__echo")
+        assert "token-1" not in str(caught.value.data)
     guarded.close()
     # The token is kept: another gateway needs no login.
     again = gw.Upstream("web", guarded.options)
     with fronting(again) as front:
-        assert names_of(front) == ["web__work"]
+        assert names_of(front) == ["web__work", "web__echo"]
 
 
 @EACH_THAT_VISITS
 def test_a_call_that_needs_a_login_begins_it(guarded, version):
     with in_front(guarded, version) as (front, heard):
         assert said(front, "web__work") == "done"
-        await_names(front, heard, ["web__work"])
+        await_names(front, heard, ["web__work", "web__echo"])
         guarded.tokens.clear()  # nothing renews it
-        guarded.tokens["at2"] = "ann"
+        guarded.tokens["token-2"] = "ann"
         assert said(front, "web__work") == "done"
-        await_names(front, heard, ["web__work"])
+        await_names(front, heard, ["web__work", "web__echo"])
 
 
 @EACH_THAT_VISITS
@@ -2458,10 +2492,10 @@ def test_a_user_is_not_logged_in_as_another(guarded):
 
 
 def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
-    headers = {"authorization": "Bearer at1"}
+    headers = {"authorization": "Bearer token-1"}
     upstream = gw.Upstream("web", {**guarded.options, "headers": headers})
     with fronting(upstream) as front:
-        assert names_of(front) == ["web__work"]
+        assert names_of(front) == ["web__work", "web__echo"]
         guarded.tokens.clear()
         with pytest.raises(mcp.RpcError, match="401"):
             front.call_tool("web__work")

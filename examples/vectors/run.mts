@@ -222,8 +222,8 @@ function openHttp(url: string, credentials: Json, put: Put): Wire { // each exch
     answer.on("data", type === "text/event-stream" ? follow : (part) => parts.push(part));
     answer.on("close", () => {
       const text = Buffer.concat(parts), value = [text.length && /\/json$/.test(type) ? readJson(text) : []].flat();
-      const called = verb === "POST" && answer.statusCode === 200; // elsewhere it may be a page about it
-      if (value.length && (called || value.every((one) => has(one, "jsonrpc")))) put(number, "message", readJson(text));
+      const called = answer.statusCode === 200; // elsewhere it may be a page about it
+      if (verb === "POST" && value.length && (called || value.every((one) => has(one, "jsonrpc")))) put(number, "message", readJson(text));
       end(text.toString());
     });
   }

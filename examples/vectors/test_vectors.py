@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -239,7 +240,8 @@ def answer_badly(verb, headers, message):
     status, said = 200, [{**answer, "result": {}}]
     if verb == "GET":
         page = {"Content-Type": "application/json"}
-        yield http_answer(405, page, '{"detail": "Method Not Allowed"}')
+        refusal = {"jsonrpc": "2.0", "id": None, "error": fault}
+        yield http_answer(409, page, json.dumps(refusal))
         return
     if method == "server/discover":
         said = [{**answer, "result": DISCOVERED}]
@@ -291,7 +293,7 @@ def test_the_runner_notices_what_is_no_answer_over_http(tmp_path):
         "bare-to-a-notification": {"steps": [note, {"barrier": True}, strays]},
         "refused": asked("refused", {"error": {}}, none),
         "floats": asked("floats", {"result": {"n": {"$type": "integer"}}}, none),
-        "a-page-about-a-get": {"steps": [{"verb": "GET"}, {"heard": []}]},
+        "a-refused-get": {"steps": [{"verb": "GET", "http": ended}, {"heard": []}]},
     }
     site = Site(answer_badly)
     try:
@@ -763,6 +765,27 @@ def answer_anything(verb, headers, message):
         yield http_answer(200, {"Content-Type": "application/json"}, json.dumps(said))
     else:
         yield http_answer(202, {"Content-Type": "application/json"}, "null")
+
+
+def test_a_stream_that_begins_with_its_first_event_breaks_no_rule():
+    """Some frameworks send the head of a response together with the first event."""
+    over = threading.Event()
+
+    def answer(verb, headers, message):
+        if verb == "GET":
+            over.wait(PATIENCE)
+        yield from answer_anything(verb, headers, message)
+
+    words = ["--only", "legacy-get", "--only", "legacy-get-begins", "--timeout", "0.5"]
+    site = Site(answer)
+    try:
+        words += ["--revisions", "2025-03-26", site.url]
+        done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    finally:
+        over.set()
+        site.close()
+    assert "BROKEN" not in done.stdout, done.stdout
+    assert "REMARK legacy-get-begins" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize(
