@@ -759,7 +759,7 @@ class SlowCalls(SlowBySeconds):
 
 
 class Limits(Change):
-    """every seventh request is one too many: over HTTP 429, and an error that says so"""
+    """every seventh request is too much: over HTTP 429, and an error that says so"""
 
     count = 0
 
