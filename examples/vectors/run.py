@@ -51,7 +51,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 SILENCES = 4  # vectors in a row without an answer: then the server is asked if it lives
 ORDER = "what other vectors sent before has changed the server"
 GIVEN_UP = "the server does not answer any more"
-GARBLED = "the server sends what is not UTF-8, which a rule for every message shows"
+GARBLED = "the server sends what is not UTF-8"
 # What no vector shows, and the sentence that makes it a rule.
 FINDINGS = {
     "no-answer": "a request is answered",
