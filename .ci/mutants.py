@@ -685,10 +685,12 @@ class OddInputs(Mutant):
 
 
 class InputsEverywhere(Mutant):
-    """lists and server/discover ask for input"""
+    """all that a client with capabilities asks for asks for input"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        if "result" in message and message["id"] not in (1, 2, 3, 4, 5):
+        meta = strange.params_of(request).get("_meta")
+        able = isinstance(meta, dict) and meta.get(CAPABILITIES)
+        if able and "result" in message:
             message["result"]["resultType"] = "input_required"
         return [message]
 
