@@ -387,8 +387,13 @@ class HeadersMissing(Mutant):
 class ContentTypes(Mutant):
     """JSON is sent as text/html"""
 
+    surveyed = False
+
     def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
-        if later(request) and headers.get("content-type") == "application/json":
+        discovers = request.get("method") == "server/discover"
+        wrong = later(request) or (discovers and self.surveyed)
+        self.surveyed |= discovers
+        if wrong and headers.get("content-type") == "application/json":
             headers = {**headers, "content-type": "text/html"}
         return status, headers
 
