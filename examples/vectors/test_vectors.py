@@ -1305,6 +1305,26 @@ def test_each_vector_on_stdio_has_a_check():
     assert text in (VECTORS / "suite" / "README.md").read_text("utf-8")
 
 
+def test_a_strange_page_is_that_of_its_own_cursor():
+    """Clients of several revisions are played at once, and use the same ids."""
+    program = """if True:
+        import json, strange
+        proxy = strange.Proxy([strange.Pages()])
+        def ask(cursor):
+            message = {"jsonrpc": "2.0", "id": 1, "method": "prompts/list"}
+            message["params"] = {"cursor": cursor}
+            return proxy.up(json.dumps(message).encode(), {})[1]
+        def page(request):
+            answer = {"jsonrpc": "2.0", "id": 1, "result": {"prompts": ["a", "b", "c"]}}
+            return json.loads(proxy.down(answer, request)[0])["result"]
+        second = page(ask(None))["nextCursor"]
+        third = page(ask(second))["nextCursor"]
+        both_open = [ask(second), ask(third)]
+        print(*(page(one)["prompts"][0] for one in both_open))"""
+    done = command("-c", program, cwd=VECTORS)
+    assert done.stdout.split() == ["b", "c"], done.stdout + done.stderr
+
+
 # Freedoms that do not depend on time. (`pages` beside `list-order` loses items.)
 TEN_FLAGS = "reorder no-server-info float-progress extra events batches old-codes"
 TEN_FLAGS = f"{TEN_FLAGS} private header-first no-templates".split()
