@@ -789,6 +789,20 @@ class Content(Mutant):
         return [spoil(message)]
 
 
+class NullMembers(Mutant):
+    """blocks have null members, completions too many values, resources no contents"""
+
+    def message(self, message: Json, request: Json) -> list[Any]:
+        result = message.get("result") or {}
+        blocks = [one["content"] for one in result.get("messages", [])]
+        for block in [*blocks, *result.get("content", [])]:
+            block.update(annotations=None, _meta=None)
+        if "completion" in result:
+            result["completion"]["values"] *= 101
+        result.pop("contents", None)
+        return [message]
+
+
 class PromptAudio(Mutant):
     """a prompt has audio that is not base64"""
 
@@ -910,6 +924,13 @@ class Latin(Mutant):
 
     def body(self, text: bytes, stream: bool) -> bytes:
         return text.decode().encode("latin-1", "replace")
+
+
+class Ascii(Mutant):
+    """letters that are not ASCII become question marks"""
+
+    def body(self, text: bytes, stream: bool) -> bytes:
+        return text.decode().encode("ascii", "replace")
 
 
 class Pong(Mutant):

@@ -117,9 +117,9 @@ from mcp_ref import (
 __version__ = "2.0.0.dev"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS COURTESY_SECONDS IDLE_SECONDS LOGIN_SECONDS
-    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT
-    MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_RETRIES MAX_ROUNDS
-    MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
+    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_COOKIE_BYTES MAX_IDLE MAX_LAST_LINES
+    MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_RETRIES
+    MAX_ROUNDS MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
     Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
     ServerLacks StdioTransport Subscription Transport connect fetch merge_headers
     url_warnings
@@ -161,6 +161,7 @@ LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
 MAX_COOKIES = 50  # cookies kept
+MAX_COOKIE_BYTES = 2**14  # of all together
 # Before a stream is opened again, unless the server sets `retry`, and before a request
 # is repeated, unless it sends Retry-After.
 RETRY_SECONDS = 1.0
@@ -227,6 +228,16 @@ def _result(response: Message) -> Any:
         return _member(response, "result", dict)
     code = _member(error, "code", int)
     raise RpcError(code, f"{error.get('message', '')!s:.10000}", error.get("data"))
+
+
+def _answered_id(data: bytes) -> int | None:
+    """Return the id of a response that cannot be decoded; None if its ends do not show
+    it. A question has an id, too, but of the server's."""
+    begin = rb'\{(?:"jsonrpc": ?"2\.0", ?|"id": ?(\d{1,15}), ?)*"(?:result|error)"'
+    found = re.match(begin, data)
+    if found and not found[1]:
+        found = re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
+    return int(found[1]) if found else None
 
 
 def _thread(name: str, target: Any, *arguments: Any) -> None:
@@ -446,6 +457,8 @@ class Request:
     state       true once ...                               set by
     settled     its response, or an exception in its        settle(), on the thread
                 place, has arrived                          that reads or posts
+    ended       the server works on it no longer: it has    settle()
+                answered, or its connection has ended
     cancelled   it was given up                             cancel(), on any thread
     over        the caller waits no longer; the             Client._finish(), on the
                 thread that posts ends                      caller's
@@ -482,6 +495,7 @@ class Request:
         self.reopens = False
 
         self.settled = False
+        self.ended = False
         self.cancelled = False
         self.over = Event()
         self.inbox: Any = deque()
@@ -503,8 +517,9 @@ class Request:
         with suppress(RuntimeError):
             self._news.release()
 
-    def settle(self, outcome: Any) -> None:
+    def settle(self, outcome: Any, ended: bool = False) -> None:
         """Deliver the response, or an exception in its place."""
+        self.ended = self.ended or ended
         self.settled = True
         if not self.response:
             self.client.running.pop(self.id, None)
@@ -643,8 +658,14 @@ _INHERITED = """
 
 
 def _lines(file: Any) -> Iterator[bytes]:
-    """Return the lines of a file; one that is too long comes in pieces."""
-    return iter(lambda: file.readline(MAX_MESSAGE_BYTES + 1), b"")
+    """Yield the lines of a file; one that is too long lacks its middle."""
+    most = MAX_MESSAGE_BYTES + 1
+    for line in iter(lambda: file.readline(most), b""):
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(most)
+            line = line[:most] + (line[most:] + rest)[-50:]
+        yield line
 
 
 def _kill(process: Any, name: str) -> None:
@@ -1047,11 +1068,10 @@ class HttpTransport(Transport):
     HTTP request. `authorize`: called with the HttpError of a 401 or 403, whose
     `seconds` say how long it may take, without a person; returns `headers` for all
     later requests, or None to give up. `tls`: an ssl.SSLContext; or `cacert`, a PEM
-    file with the certificate authorities to trust. `proxy`: such as
-    "http://user:password@host:3128" for every host, "" for none; by default, that of
-    the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), as urllib.request reads it.
-    `sse`: the server speaks HTTP+SSE; by default, the client finds out. Redirects and
-    cookies stay within the origin.
+    file of the authorities to trust. `proxy`: such as "http://user:password@host:3128"
+    for every host, "" for none; by default, that of the environment (HTTPS_PROXY,
+    HTTP_PROXY, NO_PROXY). `sse`: the server speaks HTTP+SSE; by default, the client
+    finds out. Redirects and cookies stay within the origin.
 
     state                     session   sse     post_to   stream
     stopped (`up` is False)   any       any     any       None, or over
@@ -1415,10 +1435,8 @@ class HttpTransport(Transport):
             self.client.record(">", wire.place, **shown)
             try:
                 wire.exchange(verb, url, merge_headers(headers, secret), body)
-                if len(self.cookies) < MAX_COOKIES:
-                    for cookie in wire.response.headers.get_all("Set-Cookie", []):
-                        name = cookie.partition("=")[0]
-                        self.cookies[name] = cookie.partition(";")[0]
+                for line in wire.response.headers.get_all("Set-Cookie", []):
+                    self._keep_cookie(line.partition(";")[0])
                 if not self._is_busy(wire, request):
                     return wire
             except Disconnected:
@@ -1428,6 +1446,14 @@ class HttpTransport(Transport):
                 is_over = self.client.closed or request.over.is_set()
                 if not wire.since or not may_repeat or is_over:
                     raise
+
+    def _keep_cookie(self, cookie: str) -> None:
+        """Keep a cookie, unless it has control characters or is too much."""
+        kept = {**self.cookies, cookie.partition("=")[0]: cookie}
+        size = sum(map(len, kept.values()))
+        is_too_much = len(kept) > MAX_COOKIES or size > MAX_COOKIE_BYTES
+        if cookie.isprintable() and not is_too_much:
+            self.cookies = kept
 
     # ---- connections
 
@@ -1933,8 +1959,9 @@ class Client(AbstractContextManager["Client"]):
             request.reopens = not (attempt or self.modern)
             try:
                 result = self._exchange(request, {**(params or {}), **more})
-            except _SessionLost:
-                continue  # [2025-11-25] basic/transports §Session Management
+            except _SessionLost:  # [2025-11-25] basic/transports §Session Management
+                self.unanswered.pop(request.id, None)
+                continue
             except RpcError as problem:
                 # Our headers do not match, so list the tools again: streamable-http
                 # §Client Behavior.
@@ -2003,7 +2030,7 @@ class Client(AbstractContextManager["Client"]):
                 raise Disconnected("the client is closed")
             self.transport.send(message, request)
         except Exception as problem:  # raised in the waiting thread
-            request.settle(problem)
+            request.settle(problem, ended=True)
         return request
 
     def _finish(self, request: Request) -> None:
@@ -2012,9 +2039,9 @@ class Client(AbstractContextManager["Client"]):
         # Checked before hang_up(), which settles it, and cancels a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
         must_cancel = not (request.settled or hangs_up_to_cancel)
-        if must_cancel and request.tag is not None:
+        if request.tag is not None and not (request.ended or hangs_up_to_cancel):
             self.unanswered[request.id] = request.tag
-            if request.settled:  # the response has come just now
+            if request.ended:  # the response has come just now
                 self.unanswered.pop(request.id, None)
         request.over.set()
         self.running.pop(request.id, None)
@@ -2027,24 +2054,24 @@ class Client(AbstractContextManager["Client"]):
 
     # ---- receiving
 
+    def decode(self, data: bytes) -> Any:
+        """Decode a message; RpcError: it is not JSON, or too large, or too deep."""
+        return decode(data)
+
     def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
-        """Handle a message, for `request` if known; Malformed if it is not JSON. Never
-        blocks."""
+        """Handle a message, for `request` if known; Malformed if it cannot be decoded,
+        and no request is known to have it for an answer. Never blocks."""
         try:
-            message = decode(data)
+            message = self.decode(data)
         except RpcError as problem:
             text = data.decode("utf-8", "replace")
             self.record("<", place, text=text)
-            flaw = f"expected a message, found {data[:200]!r} ({problem})"
-            # It may be too large, or too deep.
-            found = re.match(rb'\{(?:"jsonrpc": ?"2.0", ?)?"id": ?(\d{1,15}),', data)
-            found = found or re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
-            ident = int(found[1]) if found else None
-            if ident not in self.running:
-                # The first: others may be the rest of a line that is too long.
+            flaw = f"expected a message ({problem}), found {data[:200]!r}"
+            answered = self.running.get(_answered_id(data))
+            if not answered:
                 self.stray = self.stray or f"; {flaw}"
                 raise Malformed(flaw) from None
-            self.running[ident].settle(Malformed(flaw))
+            answered.settle(Malformed(flaw), ended=True)
             return
 
         # An array is a batch: [2025-03-26] basic/index §Batching
@@ -2066,7 +2093,7 @@ class Client(AbstractContextManager["Client"]):
                 request = None
             # An error without an id, over HTTP: our message was unreadable.
             if request:
-                request.settle(message)
+                request.settle(message, ended=True)
             else:
                 self.stray = f"; an answer came to an unknown id: {message!r:.200}"
             if is_id(ident):
@@ -2120,7 +2147,7 @@ class Client(AbstractContextManager["Client"]):
     def lost(self, problem: BaseException) -> None:
         """Fail all pending calls."""
         for request in list(self.running.values()):
-            request.settle(problem)
+            request.settle(problem, ended=True)
             request.hang_up()
 
     def record(self, way: str, place: Any = None, **more: Any) -> None:

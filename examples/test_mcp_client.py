@@ -1135,6 +1135,13 @@ call list_prompts
 > prompts/list
 << {"jsonrpc": "2.0", "id": {ID}, "result": {"prompts": [], "x": "\xff"}}
 raises Malformed
+== a question that is not JSON fails no call, even if it has its id | on: pipe 2025-11-25
+call list_prompts
+> 1 prompts/list
+<< {"jsonrpc": "2.0", "id": {ID:1}, "method": "ping", "params": NaN}
+<< {"method": "ping", "params": NaN, "jsonrpc": "2.0", "id": {ID:1}}
+< 1 {"prompts": []}
+returns []
 == a session that is lost twice is opened once | on: http 2025-11-25
 call list_prompts
 > prompts/list
@@ -1707,19 +1714,31 @@ def test_cookies_of_a_balancer_are_kept(tmp_path):
     assert "route" not in (tmp_path / "t").read_text()
 
 
-def test_a_server_cannot_fill_a_client_with_cookies():
-    numbers = itertools.count()
+@parametrize(
+    "given, kept",
+    [
+        (["a=1", "b=2", "c=3", "d=4", "e=5"], "a=1; b=2; c=3; d=4"),
+        (["a=1", "b=22222222222222222", "c=3333"], "a=1; c=3333"),
+        (["a=1", "a=2", "a=33333333333333333333"], "a=2"),
+        (["a=1", "b=2\r\n X-Evil: yes", "c=\t", "d=\x7f"], "a=1"),
+    ],
+)
+@parametrize("lines", [1, 9])
+def test_a_server_cannot_fill_a_client_with_cookies(given, kept, lines):
+    """Nor make it send a folded line. `lines`: that one response has."""
+    left = iter(given)
 
     def answer(verb: str, headers: dict, method: str, text: str):
-        lines = b"".join(b"Set-Cookie: %d=x\r\n" % next(numbers) for _ in range(9))
-        yield well(text).replace(b"\r\n", b"\r\n" + lines, 1)
+        head = "".join(
+            f"Set-Cookie: {one}; Path=/\r\n" for one in itertools.islice(left, lines)
+        )
+        yield well(text).replace(b"\r\n", b"\r\n" + head.encode(), 1)
 
-    with limits(MAX_COOKIES=3), answering(answer) as site:
+    with limits(MAX_COOKIES=4, MAX_COOKIE_BYTES=20), answering(answer) as site:
         with client.connect(site.url) as one:
-            for _ in "123":
+            for _ in given:
                 one.list_prompts()
-    sent = [(one or "").count("=") for one in heads(site, "cookie")]
-    assert sent == [0, 9, 9, 9]
+    assert heads(site, "cookie")[-1] == kept
 
 
 @parametrize("given", ["option", "environment", "bare", "no_proxy", "none"])
@@ -2047,6 +2066,30 @@ def test_a_list_that_fails_does_not_keep_a_call_from_being_sent(way):
         over.set()
 
 
+def test_nothing_in_a_line_that_is_too_long_is_taken_for_an_answer(monkeypatch):
+    """A user may choose the middle of a log message."""
+    monkeypatch.setattr(client, "MAX_MESSAGE_BYTES", 999)
+    run = """
+        ident = json.loads(sys.stdin.readline())["id"]
+        answer = {"jsonrpc": "2.0", "id": ident, "result": found}
+        middle = json.dumps(answer)[:-1] + ', "id": %d}' % ident
+        for pieces in range(1, 4):
+            head = '{"method": "notifications/message", "params": [' + middle
+            print(head.ljust(1000 * pieces) + middle + ']}', flush=True)
+        found["content"] = []
+        print(json.dumps(answer), flush=True)
+        sys.stdin.read()"""
+    with program("", run, stderr=lambda line: None) as one:
+        assert one.request("tools/call")["content"] == []
+
+
+def test_a_call_of_a_process_that_ends_is_not_waited_for():
+    with program("", "sys.stdin.readline()", stderr=lambda line: None) as one:
+        with pytest.raises(client.Disconnected):
+            one.request("tools/call", tag="ann")
+        assert one.unanswered == {}
+
+
 def test_a_response_that_comes_as_its_call_is_given_up_leaves_nothing():
     """It comes between the two steps in which the client notes the call."""
     server, gate = mcp.Server("x"), threading.Event()
@@ -2151,9 +2194,10 @@ def test_a_call_on_its_way_while_another_finds_the_session_lost(status, body):
     with answering(answer) as site:
         with client.connect(site.url, revision=NEWEST_LEGACY, trace=trace) as one:
             server.lost()
-            late = begin(one.call_tool, "late")
-            assert one.call_tool("first")["content"] == []
+            late = begin(one.call_tool, "late", tag="ann")
+            assert one.call_tool("first", tag="bob")["content"] == []
             assert late.result(PATIENCE)["content"] == []
+            assert one.unanswered == {}
     assert server.opened == 2
 
 
@@ -2162,10 +2206,13 @@ def test_a_call_whose_stream_cannot_be_resumed_is_not_sent_again(status, body):
     with restarting(status, body) as (server, one):
         server.breaks = True
         with pytest.raises(client.Disconnected, match="resumed"):
-            one.call_tool("pay")
+            one.call_tool("pay", tag="ann")
+        # The server may still run it, until the client knows that the session is lost.
+        assert list(one.unanswered.values()) == ["ann"]
         assert server.ran == 1
         server.breaks = False
         assert one.call_tool("pay")["content"] == []
+        assert one.unanswered == {}
     assert (server.ran, server.opened) == (2, 2)
 
 

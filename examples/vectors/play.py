@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from links import FLOOD, Link
+from links import FLOOD, Link, rubbish
 from patterns import (
     BadVector,
     Json,
@@ -243,7 +243,7 @@ class Talk:
         None: it answers what we have cancelled ourselves, behind another vector.
         """
         if not isinstance(item, dict):
-            return {"rubbish": item}
+            return rubbish(item)
         if not is_answer(item):
             return item
         name = json.dumps(item.get("id"))
@@ -518,8 +518,12 @@ class Talk:
         raise Missing(f"end within {PAGES} pages")
 
     def leave(self, step: Json) -> None:
-        """Close stdin; the process must exit within some times the limit."""
-        self.judge("left", self.link.close(step["exit"] * self.patience()))
+        """Close stdin, and take what still comes; the process must exit within some
+        times the limit."""
+        outcome = self.link.close(step["exit"] * self.patience())
+        with contextlib.suppress(Ended, Silent):
+            self.until(lambda: None, "end of the output", REST)
+        self.judge("left", outcome)
 
     def play(self) -> bool:
         """Play all steps; say whether they leave nothing open."""

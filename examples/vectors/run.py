@@ -51,6 +51,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 SILENCES = 4  # vectors in a row without an answer: then the server is asked if it lives
 ORDER = "what other vectors sent before has changed the server"
 GIVEN_UP = "the server does not answer any more"
+GARBLED = "the server sends what is not UTF-8, which a rule for every message shows"
 # What no vector shows, and the sentence that makes it a rule.
 FINDINGS = {
     "no-answer": "a request is answered",
@@ -72,8 +73,8 @@ class Server(Scene):
         if self.carrier == "http" and revision == REVISIONS[0]:
             self.carrier = "sse"
             self.url = options.sse or self.url.rpartition("/")[0] + "/sse"
-        self.credentials = dict(line.partition(":")[::2] for line in options.header)
-        self.other = dict(line.partition(":")[::2] for line in options.other)
+        self.credentials = read_headers(options.header)
+        self.other = read_headers(options.other)
         self.turns = Turns()  # one object for all revisions of a run
         self.has: Json = {}
         self.info: Json = {}  # what the server says of itself
@@ -273,8 +274,12 @@ class Server(Scene):
             links[kind] = link
         elif link:
             link.close()
+        heard = talk.all_heard() if talk else []
+        excused = row["verdict"] != "passed" and row.get("finding") != "server-ended"
+        if excused and is_garbled(vector, heard):
+            row = {**self.row(vector), "verdict": "skipped", "why": GARBLED}
         row["seconds"] = round(time.monotonic() - began, 3)
-        return row, talk.all_heard() if talk else []
+        return row, heard
 
     def play_twice(
         self, vector: Json, links: dict[str, Link]
@@ -336,7 +341,8 @@ class Server(Scene):
             else:
                 tell(row)
             # One fault, one charge: what made a vector fail is not charged again.
-            if "foreign" not in vector and row["verdict"] == "passed":
+            good = "foreign" not in vector and row["verdict"] == "passed"
+            if good or is_garbled(vector, heard):
                 self._charge(rules, rows, heard, row["id"])
             if self.silences >= SILENCES and not self.gone:
                 self._check_alive()
@@ -407,10 +413,22 @@ def is_sure(link: Link, ended: bool, strange: bool) -> bool:
     return bool(waiting) and "tools/call" not in waiting
 
 
+def is_garbled(vector: Json, heard: list[Json]) -> bool:
+    """Say whether a message came in another encoding: what else fails, may fail for
+    that."""
+    return "foreign" not in vector and any("utf8" in message for message in heard)
+
+
 def close_all(links: dict[str, Link]) -> None:
     """Close all links."""
     while links:
         links.popitem()[1].close()
+
+
+def read_headers(lines: list[str]) -> Json:
+    """Read lines `NAME: VALUE`."""
+    parts = [line.partition(":") for line in lines]
+    return {name.strip(): value.strip() for name, _, value in parts}
 
 
 def is_url(text: str) -> bool:

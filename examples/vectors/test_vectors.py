@@ -8,9 +8,11 @@ import functools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -37,6 +39,7 @@ from testing.scripts import (
 
 VECTORS = HERE / "examples" / "vectors"
 RUN_CLIENT = str(VECTORS / "clients" / "run_client.py")
+RUNNERS = ["run.py", "run.mts"]  # for servers
 # The runner stands alone, and refuses a revision that it does not know.
 RUNNER = VECTORS / "play.py"
 KNOWN = re.search(r"(?ms)^REVISIONS = \[.*?\]", RUNNER.read_text("utf-8"))[0]
@@ -63,14 +66,22 @@ def test_the_vectors_find_no_fault_in_the_client():
     assert done.returncode == 0, done.stdout
 
 
-def test_the_vectors_find_a_fault_in_a_client():
-    """A client that retries under the old id is broken, and the exit status says so."""
+@parametrize(
+    "mutant, broken, fine",
+    [
+        ("retry-ids", "client-retry-id", "client-error-told"),
+        ("latin", "client-utf8", "every-client-one-message"),
+    ],
+)
+def test_the_vectors_find_a_fault_in_a_client(mutant, broken, fine):
+    """One that retries under the old id, or does not write UTF-8, breaks that rule and
+    no other, and the exit status says so."""
     words = ["--revisions", NEWEST, "--carriers", "stdio", "--timeout", str(PATIENCE)]
-    words += ["--only", "client-retry-id", "--only", "client-error-told"]
+    words += ["--only", broken, "--only", fine]
     words += [sys.executable, str(HERE / ".ci" / "client_mutants.py")]
-    done = command(RUN_CLIENT, *words, "drive", "retry-ids", seconds=9 * PATIENCE)
-    assert done.returncode == 1 and "BROKEN client-retry-id" in done.stdout, done.stdout
-    assert done.stdout.count("BROKEN client") == 1
+    done = command(RUN_CLIENT, *words, "drive", mutant, seconds=9 * PATIENCE)
+    assert re.findall("^BROKEN (.*?):", done.stdout, re.M) == [broken], done.stdout
+    assert done.returncode == 1
 
 
 A_DRIVER = """
@@ -177,19 +188,32 @@ def test_the_runner_writes_what_machines_read(tmp_path):
     assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
 
 
-def play_copy(folder: Path, vectors: dict, *words: str, revision=NEWEST) -> Any:
-    """Play vectors of one revision with a copy of the runner; return what became of
-    the command, and write all reports."""
+def write_vectors(folder: Path, vectors: dict, revision=NEWEST) -> None:
+    """Write vectors into a folder, by their ids; what they lack is added."""
     head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
     head |= {"since": revision, "carriers": ["stdio", "http"]}
-    copy_runner(folder)
     some = [{"id": name, **head, **vector} for name, vector in vectors.items()]
-    file = {"format": 4, "vectors": some}
-    (folder / "some.json").write_text(json.dumps(file), "utf-8")
+    file = json.dumps({"format": 4, "vectors": some})
+    (folder / "some.json").write_text(file, "utf-8")
+
+
+def play_copy(
+    folder: Path, vectors: dict, *words: str, revision=NEWEST, runner="run.py"
+) -> Any:
+    """Play vectors of one revision with a copy of a runner; return what became of the
+    command, and write all reports that it knows."""
+    copy_runner(folder)
+    write_vectors(folder, vectors, revision)
     options = ["--revisions", revision]
-    for kind in ("json", "junit", "tap"):
+    kinds = ("json", "junit", "tap") if runner == "run.py" else ("json",)
+    for kind in kinds:
         options += [f"--{kind}", str(folder / f"{kind}.rows")]
-    return command(str(folder / "run.py"), *options, *words, seconds=9 * PATIENCE)
+    line = [str(shutil.copy(VECTORS / runner, folder)), *options, *words]
+    if runner == "run.py":
+        return command(*line, seconds=9 * PATIENCE)
+    return subprocess.run(
+        [*find_node(), *line], capture_output=True, text=True, timeout=9 * PATIENCE
+    )
 
 
 def played_rows(folder: Path) -> dict[str, dict]:
@@ -198,10 +222,10 @@ def played_rows(folder: Path) -> dict[str, dict]:
     return {row["id"]: row for row in rows}
 
 
-def verdicts(folder: Path, vectors: dict, *target: str) -> dict[str, dict]:
-    """Play vectors of the newest revision with a copy of the runner; return their
+def verdicts(folder: Path, vectors: dict, *target: str, **options) -> dict[str, dict]:
+    """Play vectors of the newest revision with a copy of a runner; return their
     rows."""
-    play_copy(folder, vectors, *target)
+    play_copy(folder, vectors, *target, **options)
     return played_rows(folder)
 
 
@@ -514,6 +538,87 @@ def test_silence_is_one_finding(tmp_path):
     assert rows["no-answer"]["alike"] == "step" and "later" in rows["late"]["why"]
 
 
+@parametrize("runner", RUNNERS)
+def test_what_comes_after_the_end_of_input_is_judged(tmp_path, runner):
+    """It is heard, and rules for every message hold for it."""
+    program = f"{A_SERVER}\nprint('bye', flush=True)"
+    after = [{"exit": 9}, {"heard": {"$some": {"rubbish": {"$match": "^bye"}}}}]
+    vectors = {
+        "rule": {"every": {"rubbish": {"$absent": True}}},
+        "heard": {"own": "connection", "steps": [{"request": "x"}, *after]},
+    }
+    words = [sys.executable, "-c", program]
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    assert found == {"rule": "broken", "heard": "passed"}, rows
+
+
+# It answers `latin` in Latin-1, and writes to its log in it before it answers `log`.
+LATIN = A_SERVER.replace(
+    '    if "id" in message and',
+    """    if method == "log":
+        sys.stdout.buffer.write(b"Gr\\xfc\\xdfe\\n")
+    if method == "latin":
+        words = {"jsonrpc": "2.0", "id": message["id"], "result": {"text": "\u00fc"}}
+        line = json.dumps(words, ensure_ascii=False)
+        sys.stdout.buffer.write(line.encode("latin-1") + b"\\n")
+        sys.stdout.flush()
+    elif "id" in message and""",
+)
+EVERY_UTF8 = {"every": {"utf8": {"$absent": True}}}
+MISENCODED = {
+    "utf8": EVERY_UTF8,
+    "lines": {"every": {"rubbish": {"$absent": True}}},
+    "answer": {"steps": [{"request": "latin", "waits": "its rule is an answer"}]},
+    "other": {"steps": [{"request": "latin"}]},
+}
+
+
+@parametrize("runner", RUNNERS)
+def test_what_is_not_utf8_breaks_one_rule(tmp_path, runner):
+    """That of UTF-8, if it would be a message; no vector, and not silence."""
+    alien = {**MISENCODED["answer"], "foreign": True}
+    vectors = {**MISENCODED, "fine": asked("x", {}), "foreign": alien}
+    words = ["--timeout", "0.5", sys.executable, "-c", LATIN]
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    passed = dict.fromkeys(["lines", "fine"], "passed")
+    wrong = {"utf8": "broken", "foreign": "broken"}
+    assert found == {**passed, **wrong, "answer": "skipped", "other": "skipped"}, rows
+    vectors = {**MISENCODED, "answer": asked("log", {}), "other": asked("log", {})}
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    assert [name for name in rows if rows[name]["verdict"] != "passed"] == ["lines"]
+    ends = {"steps": [{"request": "latin", "later": True}, {"request": "die"}]}
+    vectors = {"utf8": EVERY_UTF8, "ends": ends}
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name for name, row in rows.items() if row["verdict"] == "broken"}
+    assert found == {"utf8", "server-ended"}, rows
+
+
+@parametrize("kind", ["application/json", "text/event-stream"])
+@parametrize("runner", RUNNERS)
+def test_what_is_not_utf8_over_http_breaks_one_rule(tmp_path, runner, kind):
+    def answer(verb, headers, message):
+        text = "\u00fc" if message["method"] == "latin" else ""
+        result = {**DISCOVERED, "text": text}
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        data = body.replace(r"\u00fc", "\u00fc").encode("latin-1")
+        if kind != "application/json":
+            data = b"data: " + data + b"\r\n\r\n"
+        yield http_answer(200, {"Content-Type": kind})
+        yield data
+
+    site = Site(answer)
+    try:
+        words = ["--timeout", "0.5", site.url]
+        rows = verdicts(tmp_path, MISENCODED, *words, runner=runner)
+    finally:
+        site.close()
+    found = {name: row["verdict"] for name, row in rows.items()}
+    skipped = dict.fromkeys(["answer", "other"], "skipped")
+    assert found == {"utf8": "broken", "lines": "passed", **skipped}, rows
+
+
 CHOOSY = A_SERVER.replace(
     "        print(",
     """        if method == "tools/list" or message.get("params", {}).get("name") == "no":
@@ -790,7 +895,7 @@ def test_each_vector_follows_from_one_beside_it():
     known = {one["id"]: one for file in files for one in file.get("vectors", [])}
     for name, vector in known.items():
         roots = [known[root] for root in vector.get("follows", [])]
-        assert all(root["level"] == "MUST" for root in roots), name
+        assert all(root["level"] == "MUST" or "harms" in root for root in roots), name
         assert name not in vector.get("follows", [])
         for carrier in vector["carriers"] if roots else ():
             assert any(carrier in root["carriers"] for root in roots), name
@@ -804,6 +909,89 @@ def test_a_baseline_can_be_written(tmp_path):
     assert Path(known).read_text("utf-8").startswith(f"it stdio {NEWEST}  # broken")
     done = play_copy(tmp_path, vectors, "--baseline", known, *SERVE)
     assert done.returncode == 0, done.stdout
+
+
+def run_action(folder: Path, vectors: dict, **inputs: str) -> Any:
+    """Run the steps of the action for GitHub as its runner does, with a copy of the
+    runner of vectors; return what became of them."""
+    copy_runner(folder)
+    write_vectors(folder, vectors)
+    text = (VECTORS / "action.yml").read_text("utf-8")
+    head, steps = text.split("\nruns:\n  using: composite\n  steps:\n")
+    known = dict(re.findall(r"(?m)^  ([a-z]+):\n((?:    .*\n?)+)", head))
+    for name, lines in known.items():
+        default = re.search(r"(?m)^    default: (.*)", lines)
+        if name not in inputs:
+            inputs[name] = default[1].strip('"')  # the others are required
+    assert set(inputs) == set(known)
+    (step,) = steps.split("    - shell: bash\n")[1:]
+    env = dict(re.findall(r"(?m)^        ([A-Z]+): \$\{\{ inputs\.(\w+) \}\}$", step))
+    script = folder / "step.sh"
+    script.write_text(textwrap.dedent(step.split("      run: |\n")[1]), "utf-8")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    given = {name: inputs[value] for name, value in env.items()}
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=9 * PATIENCE,
+        cwd=folder,
+        env={**os.environ, **given, "PATH": path, "GITHUB_ACTION_PATH": str(folder)},
+    )
+
+
+needs_bash = pytest.mark.skipif(
+    os.name == "nt" or not shutil.which("bash"), reason="GitHub's runner has bash"
+)
+
+
+@needs_bash
+def test_the_action_sends_headers_as_they_stand(tmp_path):
+    """Each line is one, with its quotes and spaces; empty lines are none."""
+    headers = {
+        "x-words": "\"two  words\" and 'one' $HOME \\\\",
+        "authorization": "Bearer a b",
+    }
+    lines = "\n\n".join(f"{name}: {value}" for name, value in headers.items())
+    site = Site(answer_badly)
+    try:
+        options = f"--revisions {NEWEST}"
+        given = {"server": site.url, "headers": f"{lines}\n", "options": options}
+        done = run_action(tmp_path, {"it": asked("x", {"result": {}})}, **given)
+    finally:
+        site.close()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(site.asked) > 5
+    for _, sent, _ in site.asked:
+        assert {name: sent.get(name) for name in headers} == headers
+    assert ElementTree.parse(tmp_path / "vectors.xml").getroot().get("tests") == "1"
+
+
+@needs_bash
+@parametrize(
+    "inputs, status",
+    [
+        ({}, 1),
+        ({"baseline": "what we know.txt"}, 0),
+        ({"baseline": "what we know.txt", "options": "--fail-on 'harms'"}, 1),
+        ({"baseline": "what we know.txt", "options": '--only "it"'}, 0),
+        ({"baseline": "no such file"}, 1),
+        ({"options": "--only nothing"}, 1),
+    ],
+)
+def test_the_action_fails_as_its_inputs_say(tmp_path, inputs, status):
+    """On stdio, with a command of several lines, and names that have spaces."""
+    wrong = asked("x", {"error": {}})
+    vectors = {"it": wrong, "harm": {**wrong, "level": "text", "harms": "it hurts"}}
+    (tmp_path / "what we know.txt").write_text(f"it stdio {NEWEST}  # known", "utf-8")
+    given = {"server": shlex.join(SERVE), "report": "to read.xml", **inputs}
+    given["options"] = f"--revisions {NEWEST} {inputs.get('options', '')}"
+    done = run_action(tmp_path, vectors, **given)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    if inputs.get("options") != "--only nothing" and "no such" not in str(inputs):
+        suite = ElementTree.parse(tmp_path / "to read.xml").getroot()
+        assert suite.get("failures") == str(int(not inputs)), done.stdout
 
 
 @parametrize(
@@ -955,6 +1143,7 @@ def test_a_process_that_has_said_nothing_has_more_time_to_exit():
         import links, play
         link = links.Link()
         link.close = lambda seconds: print(seconds) or "left"
+        link.inbox.put((0, "left", ""))
         talk = play.Talk(play.Scene(), link, {})
         talk.leave({"exit": 1})
         link.spoke = True
