@@ -255,10 +255,9 @@ class Server(Scene):
             row.update(finding="server-ended" if ended else "no-answer")
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
-                unread = len(failure.args) > 1
                 strange = "foreign" in vector
-                row.update(sure=unread or is_sure(talk.link, ended, strange))
-                row.update(lost=ended or strange)
+                sure = len(failure.args) > 1 or is_sure(talk.link, ended, strange)
+                row.update(sure=sure, lost=ended or strange)
         except NotSetUp as failure:
             self.silences += 1
             row.update(verdict=report.NOT_SET_UP, why=str(failure))
@@ -403,8 +402,8 @@ class Server(Scene):
 
 
 def is_sure(link: Link, ended: bool, strange: bool) -> bool:
-    """Say whether a missing answer breaks a rule: no page limits the time of a tool, and
-    a server may do one thing at a time. After what is `strange` it may be lost."""
+    """Say whether a missing answer breaks a rule: no page limits the time of a tool,
+    and a server may do one thing at a time. After what is `strange` it may be lost."""
     waiting = {link.methods.get(name) for name in link.waiting}
     if ended or strange:
         waiting.discard("")  # a barrier shows only that the server has ended

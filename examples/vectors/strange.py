@@ -759,7 +759,7 @@ class SlowCalls(SlowBySeconds):
 
 
 class Limits(Change):
-    """every seventh request is one too many: over HTTP 429, and an error that says so"""
+    """every seventh request is one too many: an error that says so, over HTTP 429"""
 
     count = 0
 
