@@ -251,10 +251,8 @@ class Server(Scene):
             row.update(finding="server-ended" if ended else "no-answer")
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
-                unread = len(failure.args) > 1
-                strange = "foreign" in vector
-                row.update(sure=unread or is_sure(talk.link, ended, strange))
-                row.update(lost=ended or strange)
+                sure = is_sure(talk.link, ended, "foreign" in vector)
+                row["sure"] = sure or len(failure.args) > 1
         except NotSetUp as failure:
             self.silences += 1
             row.update(verdict=report.NOT_SET_UP, why=str(failure))
@@ -316,7 +314,7 @@ class Server(Scene):
             found.update({one: row.get(one) for one in ("why", "sent", "transcript")})
         if row.get("sure"):
             found["verdict"] = "broken"
-        elif row.get("lost"):
+        elif name == "server-ended" or "foreign" in row:
             found["harms"] = "a client that sends this loses its server"
 
     def play_all(
