@@ -602,6 +602,7 @@ class Connection:
         user       the headers and variables of one user; None: those of the entry
         principal  the first caller's, or, once it is retired, of the one who bars
                    others from it; "" for the upstream's main connection
+        before     the thread that ends the one in whose place it is
         client     None until it is up
         calls      those in progress on it
         retired    true once it takes no further calls: one of another principal was
@@ -618,9 +619,10 @@ class Connection:
         values: Iterable[tuple[str, str]] = (),
         principal: str = "",
         user: Message | None = None,
+        before: threading.Thread | None = None,
     ):
         self.upstream, self.values, self.principal = upstream, dict(values), principal
-        self.user = user
+        self.user, self.before = user, before
         self.calls: list[Call] = []
         self.retired = False
         self.visits: dict[str, Call] = {}
@@ -632,8 +634,6 @@ class Connection:
 
     def barred_by(self, call: Call) -> str | None:
         """Return the principal whose calls bar another call, or None."""
-        if self.retired:
-            return self.principal
         if self.client is None:
             return None
         given_up = [one.principal for one in list(self.client.unanswered.values())]
@@ -646,9 +646,13 @@ class Connection:
     def open(self) -> Client:
         """Connect, or return what is connected."""
         with self.lock:
-            if self.client is None or self.client.closed or not self.is_up:
-                self.client = self._connect()
-            return self.client
+            client = self.client
+            if client is None or client.closed or not self.is_up:
+                self.client = None
+                if client:  # it would start its program again
+                    client.close()
+                client = self.client = self._connect()
+            return client
 
     def close(self) -> None:
         """End the connection, even while it is opened."""
@@ -659,10 +663,13 @@ class Connection:
     @property
     def is_up(self) -> bool:
         """A program that has ended is down; a lost session is opened again."""
-        is_program = isinstance(self.transport, StdioTransport)
-        return not is_program or bool(self.transport and self.transport.up)
+        transport = self.transport
+        is_program = self.client and isinstance(transport, StdioTransport)
+        return not is_program or bool(transport and transport.up)
 
     def _connect(self) -> Client:
+        if self.before:  # some servers can run only once
+            self.before.join(CLOSE_SECONDS)
         upstream = self.upstream
         options = upstream.options
         self.transport = upstream.transport(self)
@@ -1036,7 +1043,7 @@ class Upstream:
             began = time.monotonic()
             try:
                 self._look()
-                self._follow(self.main.open())
+                self._follow()
             except Exception as problem:  # an upstream may cause any error
                 self.why = self.redactor.reason(problem)
                 if not self.closed.is_set():
@@ -1069,23 +1076,18 @@ class Upstream:
         if not self.closed.is_set():
             self.woken.clear()
 
-    def _follow(self, client: Client) -> None:
+    def _follow(self) -> None:
         """Offer what the server offers until we close, or raise when it is gone."""
-        self.client, self.why = client, "it has just gone"
-        self.main.retired, self.main.principal = False, ""
-        self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
-        self.note("state", " is up")
         listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
         try:
             while not self.closed.is_set():
-                # Before they are listed, so that no change is missed.
-                self._subscribe(client, [LISTS])
-                for kind in KINDS.values():
-                    self._publish(kind, self._fetch_or_note(client, kind))
-                self.tried.set()
-                self.ready.set()
-                self._watch_again(client)
-                self._await_change(client)
+                client = self.main.open()
+                try:
+                    self._offer(client)
+                    self._await_change(client)
+                except Exception:
+                    if client is self.main.client:
+                        raise  # else a call has connected anew
                 is_busy = listings.take() is None
                 self.closed.wait(BUSY_SECONDS if is_busy else CHANGE_SECONDS)
                 if not self.closed.is_set():
@@ -1096,8 +1098,23 @@ class Upstream:
             for kind in KINDS.values():
                 self._publish(kind, {})
 
+    def _offer(self, client: Client) -> None:
+        """Offer what the server offers now."""
+        if client is not self.client:
+            self.client, self.why, self.heard = client, "it has just gone", []
+            self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
+            self.note("state", " is up")
+        # Before they are listed, so that no change is missed.
+        self._subscribe(client, [LISTS])
+        for kind in KINDS.values():
+            self._publish(kind, self._fetch_or_note(client, kind))
+        self.tried.set()
+        self.ready.set()
+        self._watch_again(client)
+
     def _await_change(self, client: Client) -> None:
-        """Wait until the lists may have changed; raise if the server is gone.
+        """Wait until the lists may have changed, or a call has connected anew; raise if
+        the server is gone.
 
         The end of a modern subscription tells at once that a server is gone. Without
         one, a server on this machine is asked for a connection.
@@ -1105,6 +1122,8 @@ class Upstream:
         end = time.monotonic() + CHECK_SECONDS
         while not self.woken.is_set() and time.monotonic() < end:
             self.woken.wait(NEAR_SECONDS)
+            if client is not self.main.client:
+                break
             if not self.main.is_up:
                 gone: Any = getattr(self.main.transport, "loss", None)
                 raise gone or Disconnected("it has ended")
@@ -1421,15 +1440,17 @@ class Upstream:
                 who = call.principal
             key = who, values
             is_shared = key == (None, ())
-            found = self.own.pop(key, self.main if is_shared else None)
-            barred_by = found.barred_by(call) if found else None
+            found = self.main if is_shared else self.own.pop(key, None)
+            before, barred_by = None, found.barred_by(call) if found else None
             if found and barred_by is not None:
-                self._retire(found, barred_by)
+                before = self._retire(found, barred_by)
                 found = None
-            if found is None:
-                self._make_room(call.principal)
-                found = Connection(self, values, call.principal, user)
-            if found is not self.main:
+            if is_shared:
+                self.main = found = found or Connection(self, before=before)
+            else:
+                if found is None:
+                    self._make_room(call.principal)
+                    found = Connection(self, values, call.principal, user, before)
                 self.own[key] = found  # behind those that are used less
             found.calls.append(call)
             return found
@@ -1438,23 +1459,25 @@ class Upstream:
         """Tell whether a principal has barred others from a shared connection, which
         still is there: with one of their own, they can do so only once."""
         return any(
-            one.retired and one.principal == principal
-            for one in (self.main, *self.own.values())
+            one.retired and one.principal == principal for one in self.own.values()
         )
 
-    def _retire(self, connection: Connection, principal: str) -> None:
+    def _retire(
+        self, connection: Connection, principal: str
+    ) -> threading.Thread | None:
         """Keep a connection until its calls have ended, as one of the principal that
-        barred it."""
+        barred it; return the thread that ends it, if they have."""
         connection.retired, connection.principal = True, principal
-        if connection is not self.main:
-            self.own[connection, ()] = connection
+        self.own[connection, ()] = connection
+        return None if connection.calls else self._end((connection, ()))
 
-    def _end(self, key: Any) -> None:
+    def _end(self, key: Any) -> threading.Thread:
         """End a connection, on a thread: a program may take seconds to end."""
         thread = threading.Thread(target=self.own.pop(key).close, daemon=True)
         self.ending = [one for one in self.ending if one.is_alive()]
         thread.start()
         self.ending.append(thread)
+        return thread
 
     def _user_of(self, ctx: Context) -> Message | None:
         """Return the credentials for a client's user; None if all have the same."""

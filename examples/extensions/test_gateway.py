@@ -1689,9 +1689,9 @@ def late_upstream():
 
 
 @contextlib.contextmanager
-def given_up(version):
+def given_up(version, upstream=None):
     """Yield an upstream, the people before it, and ann, who gave up a call of it."""
-    upstream = late_upstream()
+    upstream = upstream or late_upstream()
     with crowd(upstream) as person:
         ann = person("ann", version)
         ann.client.list_tools()  # or it would do so while it calls
@@ -1718,10 +1718,8 @@ def test_a_late_question_goes_to_nobody_else(other, version):
             assert who.call("up__end") and not upstream.own
             said = who.call("up__ask")  # the upstream has answered ann
         assert "accept" in said and len(who.asked) == 1 and who.logs == ["a log"]
-        # Another user's call is on another connection, and hers on one of her own.
-        assert len(upstream.own) == (other == "another user")
-        assert "accept" in ann.call("up__ask")
-        assert len(upstream.own) == 2 * (other == "another user")
+        # Another user's call is on another connection; the first one has ended.
+        assert "accept" in ann.call("up__ask") and not upstream.own
 
 
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
@@ -1793,13 +1791,15 @@ class Silent(client.Transport):
             self.out(id=ident, result={"content": []})
 
     def ask(self):
-        """Ask, as a call that was given up does; return the answer."""
+        """Ask, as a call that was given up does; return the answer, or an error if
+        there is no connection."""
         level = {"level": "error", "data": "a log"}
         self.out(method="notifications/message", params=level)
         form = {"type": "object", "properties": {"pin": {"type": "string"}}}
         params = {"message": "Whose?", "requestedSchema": form}
         self.out(id="q", method="elicitation/create", params=params)
-        return self.answers.get(timeout=PATIENCE)
+        wait_until(lambda: not (self.up and self.answers.empty()))
+        return {"error": "gone"} if self.answers.empty() else self.answers.get()
 
 
 class Front:
@@ -1974,25 +1974,37 @@ def test_what_came_for_one_user_is_not_in_the_error_of_another():
 
 @needs_posix
 def test_a_connection_that_is_given_up_ends_after_its_calls():
-    upstream = late_upstream()
-    with crowd(upstream) as person:
-        ann, bob, eve = map(person, ("ann", "bob", "eve"))
-        for who in (ann, bob):
-            with pytest.raises(TimeoutError):
-                who.call("up__late", timeout=0.05)
-            wait_until(lambda: any(one.unanswered for one in clients_of(upstream)))
-        (given_up,) = upstream.own.values()
-        wait_until(lambda: given_up.client and given_up.client.unanswered)
-        running = begin(bob.call, "up__late")  # it may share what bob has given up
-        wait_until(lambda: given_up.calls)
-        assert "accept" in eve.call("up__ask")
-        assert len(upstream.own) == 2 and not given_up.client.closed
-        bob.client.close()
+    with given_up(NEWEST_LEGACY) as (upstream, person, ann):
+        running = begin(ann.call, "up__late")  # it may share what she has given up
+        wait_until(lambda: upstream.main.calls)
+        first, bob = upstream.main, person("bob")
+        assert "accept" in bob.call("up__ask")
+        assert first is not upstream.main and not first.client.closed
+        ann.client.close()
         with pytest.raises(client.Disconnected):
             running.result(PATIENCE)
-        for call in given_up.calls:
+        for call in first.calls:
             call.cancel()
-        wait_until(lambda: given_up.client.closed and len(upstream.own) == 1)
+        wait_until(lambda: first.client.closed and not upstream.own)
+
+
+ALONE = """
+import fcntl
+lock = open(%r, "w")
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+
+
+@needs_posix
+def test_a_server_that_runs_only_once_is_ended_before_it_starts_again(tmp_path):
+    code = ALONE % str(tmp_path / "lock") + LATE
+    upstream = gw.Upstream("up", {"command": [sys.executable, "-c", code]})
+    with given_up(NEWEST_LEGACY, upstream) as (_, person, ann):
+        bob = person("bob")
+        assert "accept" in bob.call("up__ask") and "accept" in ann.call("up__ask")
+        # The keeper goes on with the new one.
+        wait_until(lambda: upstream.client is upstream.main.client)
+        assert len(bob.client.list_tools()) == 3
 
 
 @needs_posix
@@ -2008,22 +2020,32 @@ def test_a_user_who_gives_up_calls_ends_none_of_another():
                 bob.call("up__late", timeout=0.05)
             wait_until(lambda: any(one.unanswered for one in live_clients(upstream)))
             assert "accept" in ann.call("up__ask")
-        # the shared one that he does not bar, and his
-        principals = [one.principal for one in upstream.own.values()]
-        assert sorted(principals) == ['"ann"', '"bob"']
+        # the first one, from which he bars others, and his
+        assert [one.principal for one in upstream.own.values()] == ['"bob"', '"bob"']
         assert not any(one.done() for one in running)
+
+
+@needs_posix
+def test_a_program_that_ends_is_started_once(tmp_path, monkeypatch):
+    """A call starts it, before the keeper knows that it has ended."""
+    monkeypatch.setattr(gw, "NEAR_SECONDS", PATIENCE)  # the keeper waits for `woken`
+    configure(tmp_path, {})
+    upstream = pid_upstream(tmp_path)
+    with fronting(upstream) as front:
+        assert upstream.ready.wait(PATIENCE)
+        first, pid = upstream.main.client, int(said(front, "pid__pid"))
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not upstream.main.is_up)
+        upstream.main.open()
+        upstream.woken.set()
+        wait_until(lambda: upstream.client is upstream.main.client)
+        assert first.closed and int(said(front, "pid__pid")) != pid
 
 
 def live_clients(upstream):
     """Return the clients of the connections that take calls."""
     connections = [upstream.main, *upstream.own.values()]
     return [one.client for one in connections if one.client and not one.retired]
-
-
-def clients_of(upstream):
-    """Return the clients of all connections to an upstream."""
-    connections = [upstream.main, *upstream.own.values()]
-    return [one.client for one in connections if one.client]
 
 
 def test_an_upstream_that_answers_no_cancelled_call_is_connected_anew(monkeypatch):
@@ -2035,8 +2057,8 @@ def test_an_upstream_that_answers_no_cancelled_call_is_connected_anew(monkeypatc
             with pytest.raises(TimeoutError):
                 ann.call("up__late", timeout=PATIENCE / 20)
             wait_until(lambda: len(upstream.main.client.unanswered) == number)
-        assert not upstream.own
-        assert "accept" in ann.call("up__ask") and len(upstream.own) == 1
+        first = upstream.main
+        assert "accept" in ann.call("up__ask") and first is not upstream.main
 
 
 def waiting_server():
