@@ -50,7 +50,8 @@ and questions pass through, even between different revisions. A question says wh
 server asks.
 
 A call runs on its handler's thread; one of a modern client to a legacy upstream, which
-may ask, on its own. Each upstream has two more threads: `keep-NAME`
+may ask, on its own. It sends its client log messages and progress, too: a client that
+reads slowly delays its own calls only. Each upstream has two more threads: `keep-NAME`
 connects, fetches the lists, and reconnects when the upstream fails; meanwhile, only its
 tools are missing. `hear-NAME` waits for the changes that it announces. `watch-NAME`
 subscribes to URIs again, which may take long. Threads share dicts, each of which is
@@ -170,6 +171,7 @@ MAX_PARTS = 300_000  # arrays and objects of a message
 MAX_PAGES = 1000  # of one list
 MAX_LIST_BYTES = 2**20  # of one list; the entries after that are left out
 MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds some
+MAX_LOG_BYTES = 2**16  # of each log message of a call, unless no other waits
 MAX_LINES = 20  # lines in the log per second, and log messages of a call
 MAX_LISTINGS = 20  # of its lists, one after the other, until it counts as busy
 MAX_INSTRUCTIONS = 2000  # characters
@@ -578,6 +580,14 @@ class Call:
         if sent:
             sent.cancel()
 
+    def tell(self, act: Any, size: int = 0) -> None:
+        """Have the call's own thread call act(ctx): its client may read slowly, and
+        others need the thread that reads. If much waits, it is left out."""
+        sent = self.sent
+        if sent and (size < MAX_LOG_BYTES or not sent.inbox):
+            # progress() gets it.
+            sent.put({"method": "notifications/progress", "params": {"progress": act}})
+
 
 def latest(tags: list[Any]) -> Call:
     """Return the latest of the calls that a message may belong to; RpcError if they are
@@ -750,9 +760,9 @@ class Connection:
         if call is None:
             return
         told = {"elicitationId": ident}
-        ctx, peer = call.ctx, call.client()
-        if ctx:
-            ctx.notify(message["method"], told)
+        peer = call.client()
+        if call.ctx:
+            call.tell(lambda ctx: ctx.notify(message["method"], told))
         elif peer and peer.session:
             peer.session.tell(message["method"], told)
 
@@ -760,18 +770,17 @@ class Connection:
         logger = params.get("logger")
         if not isinstance(logger, (str, type(None))):
             return
-        # What is not JSON, or not for certain a client's, is left out: raised here, it
-        # would end the call.
-        with contextlib.suppress(RpcError, Malformed, RecursionError):
+        # What is not for certain a client's is left out: raised here, it would end the
+        # call.
+        with contextlib.suppress(RpcError):
             call = latest(tags)
-            ctx = call.ctx
-            if (
-                ctx
-                and params.get("level") in LOG_LEVELS
-                and call.logs.take() is not None
-            ):
-                data = self.upstream.redactor.value(params.get("data"))
-                ctx.log(params["level"], *sound([data, logger]))
+            if params.get("level") in LOG_LEVELS and call.logs.take() is not None:
+                call.tell(lambda ctx: self._pass_on(ctx, params), len(str(params)))
+
+    def _pass_on(self, ctx: Context, params: Message) -> None:
+        with contextlib.suppress(Malformed, RecursionError):  # it is not JSON
+            data = self.upstream.redactor.value(params.get("data"))
+            ctx.log(params["level"], *sound([data, params.get("logger")]))
 
     # ---- a call: on its handler's thread
 
@@ -788,6 +797,8 @@ class Connection:
             meta[META_CAPABILITIES] = ctx.client_capabilities
 
         def progress(done: Any, total: Any = None, message: Any = None) -> None:
+            if callable(done) and call.ctx:  # from Call.tell()
+                done(call.ctx)
             if not isinstance(done, (int, float)):
                 return
             total = total if isinstance(total, (int, float)) else None

@@ -1958,6 +1958,36 @@ def test_a_line_that_is_too_large_is_not_taken_for_an_answer(line):
         assert len(ann.was_asked) == 2 and "result" in ann.came[-1]
 
 
+def test_a_client_that_does_not_read_its_log_delays_nobody():
+    held, gate = threading.Event(), threading.Event()
+
+    class Slow(Front):
+        def take(self, message):
+            if message.get("method") == "notifications/message":
+                held.set()
+                gate.wait(PATIENCE)
+            super().take(message)
+
+    with silent() as (_, _, made, upstream):
+        bob = Slow(upstream.profiles[0], "bob")
+        running = begin(bob.call)
+        wait_until(lambda: made[0].calls)
+
+        def log(data):
+            params = {"level": "error", "data": data}
+            made[0].out(method="notifications/message", params=params)
+
+        log("first")
+        assert held.wait(PATIENCE)
+        for data in ("x" * gw.MAX_LOG_BYTES, "last", "y" * gw.MAX_LOG_BYTES):
+            begin(log, data).result(PATIENCE)
+        made[0].answer()
+        gate.set()
+        running.result(PATIENCE)
+    logs = [one["params"]["data"][:5] for one in bob.was_asked]
+    assert logs == ["first", "xxxxx", "last"]
+
+
 def test_what_came_for_one_user_is_not_in_the_error_of_another():
     with silent(timeout=0.05) as (ann, bob, made, _):
 
