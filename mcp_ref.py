@@ -2140,7 +2140,8 @@ def read_field(field: Any) -> tuple[Message, Converter, bool]:
         is_required = len(some) != 1 and not default
         if len(some) == 1:  # Optional
             del schema["anyOf"]
-            schema.update(some[0])
+            some[0].update(schema)
+            schema = some[0]
         is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
         if not is_simple and "enum" not in schema.get("items", {}):
             raise TypeError(
@@ -4147,6 +4148,8 @@ def serve_complete(server: Server, ctx: Context) -> Message:
         )
 
     others = (ctx.params.get("context") or {}).get("arguments") or {}
+    if not isinstance(others, dict):
+        raise invalid("`context.arguments` must be an object")
     key = entry.definition.get("uriTemplate", entry.definition["name"])
     completer = server.completions.get((key, name))
     values = []
@@ -4887,7 +4890,7 @@ class Outbox:
     """The events of a stream, in order, for one reader at a time.
 
         events     those that wait for the reader, and some before them, as JSON
-        changes    the notifications among those that wait, each once
+        changes    those of CHANGES that wait
         first      the number of the first of `events`; the numbers begin with 1
         place      the number of the next event that the reader takes
         size       the bytes of `events`
@@ -4931,12 +4934,13 @@ class Outbox:
             self.reader = None
             self.end()
 
-    def add_change(self, line: bytes) -> None:
-        """Add a notification, unless the same one is waiting."""
+    def add_note(self, method: str, line: bytes) -> None:
+        """Add a notification; a change, only if the same one does not wait."""
         with self._moved:
             if line not in self.changes:
-                self.changes.add(line)
                 self.add(line)
+                if method in CHANGES:
+                    self.changes.add(line)
 
     def end(self) -> None:
         """Add nothing more. The reader ends when it has taken the rest."""
@@ -5058,7 +5062,7 @@ class Answer:
                     return
         outbox = self.stream()
         if self.listens and not is_last:
-            outbox.add_change(line)
+            outbox.add_note(message["method"], line)
         else:
             outbox.add(line, is_last)
         reader = outbox.reader  # this answer, or that of a GET that has resumed it
@@ -5569,7 +5573,7 @@ class HttpSession(Peer):
 
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
-        self.own.add_change(encode(message))
+        self.own.add_note(message["method"], encode(message))
         self.settle()
 
     def register(self) -> None:
@@ -5865,7 +5869,7 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 #
 #     CLOSES    it gives its client time to read an answer     2 s have passed
 #     WAITS     it waits for a request                         MAX_IDLE_SECONDS
-#     READS     a head arrives                                 SEND_SECONDS
+#     READS     a head arrives, and authorize= looks at it     SEND_SECONDS
 #               a body arrives                                 BODY_SECONDS
 #     SENDS     64 KiB of an answer, or less, are sent         SEND_SECONDS
 #     SERVES    a handler runs, or an event is awaited         no limit
@@ -5877,9 +5881,9 @@ CLOSES, WAITS, READS, SENDS, SERVES = Step  # faster than attributes
 _NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),
-    (SERVES, SENDS, CLOSES),
+    (READS, SERVES, SENDS, CLOSES),
     (WAITS, SERVES, SENDS, READS, CLOSES),
-    (SENDS, READS, CLOSES),
+    (SENDS, CLOSES),
 )
 
 
@@ -6034,7 +6038,6 @@ class HttpServer:
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
-        self.step(sock, SERVES)
         return data
 
     def _linger(self, sock: Any) -> None:

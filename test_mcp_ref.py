@@ -1087,13 +1087,14 @@ def test_a_field_with_the_name_of_an_option_is_refused(option):
     assert f"{name}=" in words_of(sent[0]["result"]) and "schema=" in str(sent)
 
 
-def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason():
+@parametrize("field", [datetime.date, Optional[datetime.date]])
+def test_an_answer_that_does_not_fit_is_asked_again_with_the_reason(field):
     server, asked = mcp.Server("s"), []
     answers = [{"x": "31.1.2026"}, {"x": "2026-02-30"}, {"x": "2026-01-31"}]
 
     @server.tool
     def asks(ctx: Context) -> str:
-        return str(ctx.elicit("When?", x=datetime.date)["content"]["x"])
+        return str(ctx.elicit("When?", x=field)["content"]["x"])
 
     def elicit(params: dict):
         asked.append(params["message"])
@@ -2702,6 +2703,9 @@ def test_completions_are_strings(capsys):
     answer = ask(server, "completion/complete", ref=reference, argument=argument)
     assert answer["code"] == mcp.INTERNAL_ERROR
     assert "list of str" in capsys.readouterr().err
+    params = {"ref": reference, "argument": argument, "context": {"arguments": [1]}}
+    answer = ask(server, "completion/complete", **params)
+    assert answer["code"] == CODES["INVALID_PARAMS"]
 
 
 # ---- surrogates
@@ -4879,6 +4883,28 @@ def places(count: int):
         yield httpd, connect
 
 
+def test_a_connection_whose_caller_is_not_known_yet_makes_room():
+    asked, over = threading.Event(), threading.Event()
+
+    def authorize(headers):
+        if headers["authorization"] == "wrong":
+            asked.set()
+            over.wait(PATIENCE)
+            return None
+        return "ann"
+
+    with (
+        limits(MAX_CONNECTIONS=1),
+        http_serving(mcp.Server("s"), authorize=authorize) as httpd,
+        socket.create_connection(("127.0.0.1", httpd.server_port), PATIENCE) as link,
+    ):
+        link.sendall(LAST.replace(b"Host", b"Authorization: wrong\r\nHost"))
+        assert asked.wait(PATIENCE)
+        right = {"Authorization": "right"}
+        assert exchange(httpd.server_port, "GET", "/mcp", right)[0] == 405
+        over.set()
+
+
 def test_the_connection_that_waits_for_longest_makes_room():
     served, idle, new = (mock.Mock(name=name) for name in ("served", "idle", "new"))
     with places(2) as (httpd, connect):
@@ -4968,7 +4994,9 @@ def test_what_a_stream_keeps_is_bounded_in_bytes():
     outbox, reader = mcp.Outbox(keeps=1000), object()
     outbox.attach(reader)
     for number in range(900):
-        outbox.add_change(mcp.encode({"uri": f"x://{number:0500}"}))
+        outbox.add_note(
+            "notifications/resources/updated", mcp.encode({"uri": f"x://{number:0500}"})
+        )
         assert outbox.take(reader)
     assert sum(map(len, outbox.events)) == outbox.size <= 1000
 
@@ -4986,11 +5014,14 @@ def test_a_change_is_not_compared_with_all_that_wait():
     outbox, reader = mcp.Outbox(), object()
     outbox.attach(reader)
     for number in (*range(100), *range(100)):
-        outbox.add_change(Line(b"%04d" % number))
+        outbox.add_note("notifications/resources/updated", Line(b"%04d" % number))
     assert Line.compared <= 200
     assert len(list(iter(lambda: outbox.take(reader), b""))) == 100
-    outbox.add_change(b"0000")
+    outbox.add_note("notifications/resources/updated", b"0000")
     assert outbox.take(reader)
+    for _ in range(2):  # it is news, not a change
+        outbox.add_note("x/news", b"0000")
+    assert outbox.take(reader) and outbox.take(reader)
 
 
 def test_a_connection_takes_one_step_after_another():

@@ -596,6 +596,14 @@ class Separators(Change):
         return b"".join(lines).replace("\u2028".encode(), b"\n\n").splitlines(True)
 
 
+class Latin(Change):
+    """messages are in Latin-1"""
+
+    def text(self, line: bytes) -> bytes | None:
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+        return text.encode("latin-1", "replace")
+
+
 class Kills(Change):
     """the server is killed, and its stdin not closed"""
 

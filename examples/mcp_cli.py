@@ -1899,6 +1899,7 @@ class Shell:
         self.client, self.given, self.terminal = client, given, terminal
         self.is_person = sys.stdin.isatty() and sys.stdout.isatty()
         self.names: dict[str, list[str]] = {}  # what the tabulator completes, by verb
+        self.completions: list[str] = []  # of the line, when Tab was pressed
         self.status = 0  # of the first line that failed
 
     def run(self) -> int:
@@ -2008,13 +2009,14 @@ class Shell:
         """Return one of the words that begin so; readline asks for 0, 1, 2 ..."""
         import readline
 
-        before = readline.get_line_buffer()[: readline.get_begidx()].split()
-        found = [
-            word if word.endswith("=") else word + " "
-            for word in self.possible(before)
-            if word.startswith(start)
-        ]
-        return found[number] if number < len(found) else None
+        if number == 0:
+            before = readline.get_line_buffer()[: readline.get_begidx()].split()
+            self.completions = [
+                word if word.endswith("=") else word + " "
+                for word in self.possible(before)
+                if word.startswith(start)
+            ]
+        return self.completions[number] if number < len(self.completions) else None
 
     def possible(self, before: list[str]) -> list[str]:
         """Return the words that can follow these. Readline prints them as they are, so
@@ -2026,14 +2028,14 @@ class Shell:
         key = " ".join(words[:2]) if len(words) > 1 else words[0]
         if key not in self.names:
             try:
-                self.names[key] = sorted(self.fetch(*words[:2]))
+                self.names[key] = [
+                    name
+                    for name in sorted(self.fetch(*words[:2]))
+                    if name == clean(name) and re.fullmatch(r"\S+", name)
+                ]
             except Exception:  # a line that follows will say it
                 return []
-        return [
-            word
-            for word in self.names[key]
-            if word == clean(word) and re.fullmatch(r"\S+", word)
-        ]
+        return self.names[key]
 
     def fetch(self, verb: str, name: str = "") -> list[str]:
         """Return the names that a verb takes, or the arguments of what it names."""

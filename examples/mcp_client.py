@@ -117,9 +117,9 @@ from mcp_ref import (
 __version__ = "2.0.0.dev"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS COURTESY_SECONDS IDLE_SECONDS LOGIN_SECONDS
-    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_IDLE MAX_LAST_LINES MAX_LINE_TEXT
-    MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_RETRIES MAX_ROUNDS
-    MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
+    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_COOKIE_BYTES MAX_IDLE MAX_LAST_LINES
+    MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_RETRIES
+    MAX_ROUNDS MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
     Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
     ServerLacks StdioTransport Subscription Transport connect fetch merge_headers
     url_warnings
@@ -161,6 +161,7 @@ LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
 MAX_COOKIES = 50  # cookies kept
+MAX_COOKIE_BYTES = 2**14  # of all together
 # Before a stream is opened again, unless the server sets `retry`, and before a request
 # is repeated, unless it sends Retry-After.
 RETRY_SECONDS = 1.0
@@ -1067,11 +1068,10 @@ class HttpTransport(Transport):
     HTTP request. `authorize`: called with the HttpError of a 401 or 403, whose
     `seconds` say how long it may take, without a person; returns `headers` for all
     later requests, or None to give up. `tls`: an ssl.SSLContext; or `cacert`, a PEM
-    file with the certificate authorities to trust. `proxy`: such as
-    "http://user:password@host:3128" for every host, "" for none; by default, that of
-    the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), as urllib.request reads it.
-    `sse`: the server speaks HTTP+SSE; by default, the client finds out. Redirects and
-    cookies stay within the origin.
+    file of the authorities to trust. `proxy`: such as "http://user:password@host:3128"
+    for every host, "" for none; by default, that of the environment (HTTPS_PROXY,
+    HTTP_PROXY, NO_PROXY). `sse`: the server speaks HTTP+SSE; by default, the client
+    finds out. Redirects and cookies stay within the origin.
 
     state                     session   sse     post_to   stream
     stopped (`up` is False)   any       any     any       None, or over
@@ -1435,10 +1435,8 @@ class HttpTransport(Transport):
             self.client.record(">", wire.place, **shown)
             try:
                 wire.exchange(verb, url, merge_headers(headers, secret), body)
-                if len(self.cookies) < MAX_COOKIES:
-                    for cookie in wire.response.headers.get_all("Set-Cookie", []):
-                        name = cookie.partition("=")[0]
-                        self.cookies[name] = cookie.partition(";")[0]
+                for line in wire.response.headers.get_all("Set-Cookie", []):
+                    self._keep_cookie(line.partition(";")[0])
                 if not self._is_busy(wire, request):
                     return wire
             except Disconnected:
@@ -1448,6 +1446,14 @@ class HttpTransport(Transport):
                 is_over = self.client.closed or request.over.is_set()
                 if not wire.since or not may_repeat or is_over:
                     raise
+
+    def _keep_cookie(self, cookie: str) -> None:
+        """Keep a cookie, unless it has control characters or is too much."""
+        kept = {**self.cookies, cookie.partition("=")[0]: cookie}
+        size = sum(map(len, kept.values()))
+        is_too_much = len(kept) > MAX_COOKIES or size > MAX_COOKIE_BYTES
+        if cookie.isprintable() and not is_too_much:
+            self.cookies = kept
 
     # ---- connections
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import itertools
 import json
 import os
 import queue
@@ -1803,6 +1804,25 @@ def test_the_tabulator_completes_plain_names(evil):
     shell.client = mock.Mock(list_tools=lambda: [{"name": name} for name in names])
     shell.names = {}
     assert shell.possible(["call"]) == ["plain"]
+
+
+def test_the_tabulator_looks_at_each_name_once(monkeypatch):
+    """Readline asks for the words one by one."""
+    line = mock.Mock(get_line_buffer=lambda: "call ", get_begidx=lambda: 5)
+    monkeypatch.setitem(sys.modules, "readline", line)
+    looks = mock.Mock(side_effect=cli.clean)
+    monkeypatch.setattr(cli, "clean", looks)
+    names = [f"tool{number}" for number in range(1000, 1300)]
+    shell = object.__new__(cli.Shell)
+    shell.client = mock.Mock(list_tools=lambda: [{"name": name} for name in names])
+    shell.names = {}
+    for _ in range(2):  # it is pressed twice
+        words = itertools.takewhile(
+            bool, map(shell.complete, itertools.repeat(""), itertools.count())
+        )
+        assert list(words) == [name + " " for name in names]
+    assert len(looks.mock_calls) == len(names)
+    assert shell.complete("tool1299", 0) == "tool1299 " and not shell.complete("x", 0)
 
 
 def test_text_of_all_scripts_is_printed_as_it_is():

@@ -49,7 +49,7 @@ LEEWAY_SECONDS = 30  # how far the issuer's clock may be ahead
 MAX_KNOWN = 1000  # right tokens that are remembered, and as many wrong ones
 ISSUER_SECONDS = 3  # for the issuer to answer
 PLACE_SECONDS = 2  # for a request to wait until it may ask
-FAILED_SECONDS = 3  # without a question to the issuer, after it failed
+FAILED_SECONDS = 3  # without a question to the issuer, after it was down
 
 
 def resource_metadata(resource: str, issuers: list[str], **members: Any) -> Message:
@@ -159,7 +159,7 @@ class Issuer:
         # come first.
         self.right: dict[bytes, tuple[float, Message]] = {}
         self.wrong: dict[bytes, tuple[float, Message]] = {}
-        self.failed = float("-inf")  # when it last did
+        self.failed = float("-inf")  # when it was last down
         self.lock = threading.Lock()
         self.places = {True: threading.Semaphore(2), False: threading.Semaphore(6)}
 
@@ -167,7 +167,7 @@ class Issuer:
         """Return the claims of a token, or None if it is not valid; HttpError if the
         issuer does not say."""
         if not re.fullmatch("[!-~]{1,8192}", token):
-            return None  # or an error of the issuer's would count as its failure
+            return None
         digest = hashlib.sha256(token.encode()).digest()
         claims = self._recall(digest)
         if claims is None:
@@ -183,7 +183,7 @@ class Issuer:
         return claims if claims.get("active") is True else None
 
     def _recall(self, digest: bytes) -> Message | None:
-        """Return what the issuer said a short time ago; HttpError if it failed then."""
+        """Return what the issuer said a short time ago; HttpError if it was down."""
         now = time.monotonic()
         with self.lock:
             until, claims = self.right.get(digest) or self.wrong.get(digest, (now, {}))
@@ -204,6 +204,7 @@ class Issuer:
 
     def _ask(self, token: str) -> Message:
         form = urlencode({"token": token}).encode()
+        is_down = False
         try:
             status, _, content = fetch(
                 "POST", self.endpoint, self.headers, form, ISSUER_SECONDS
@@ -211,10 +212,15 @@ class Issuer:
             if status == 200:
                 # `exp` is optional here
                 return {"exp": float("inf"), **json.loads(content)}
-        except (OSError, TypeError, ValueError, Malformed):
+            is_down = status >= 500
+        except OSError:
+            is_down = True
+        except (TypeError, ValueError, Malformed):
             pass
-        with self.lock:
-            self.failed = time.monotonic()
+        # Any other failure may be about this token, which a stranger may have sent.
+        if is_down:
+            with self.lock:
+                self.failed = time.monotonic()
         raise _unknown()
 
 

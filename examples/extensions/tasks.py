@@ -52,6 +52,7 @@ from mcp_ref import (
     Server,
     decode,
     encode,
+    log,
     versions,
 )
 
@@ -70,18 +71,28 @@ STATES = {  # each status, and the member it adds to tasks/get: ext-tasks §Task
 FINAL = ("completed", "failed", "cancelled")
 METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_CAPABILITY = -32601, -32602, -32021
 INTERNAL_ERROR = -32603
+MAX_STATUS = 1000  # characters of a statusMessage
+VALUE_BYTES = 200  # of a decoded value, at most
 
 
 # ---- the server
 # ----------------------------------------------------------------------------
 # Each run of a tool has its own thread. `_lock` guards the tasks; no request is handled
-# under it.
+# under it. All that is kept of a task is text, because decoded JSON may take 25 times as
+# much memory; while a run has it decoded, that is counted.
 
 
 def key_of(principal: Any) -> str:
     """Return what a principal is compared by: its JSON, in which `1`, `1.0` and `true`
     are three, and the order of a dict's members makes no difference."""
     return json.dumps(principal, sort_keys=True)
+
+
+def decoded_size(text: bytes) -> int:
+    """Return the bytes that JSON takes once decoded, at most."""
+    values = sum(map(text.count, (b",", b"[", b"{")))
+    # A character beyond U+FFFF makes each of its string take four bytes.
+    return len(text) * (4 if b"\\u" in text else 1) + VALUE_BYTES * values
 
 
 class Task:
@@ -97,32 +108,45 @@ class Task:
         # client.
         params = {**ctx.params, "_meta": {**ctx.meta, "progressToken": self.id}}
         self.request_state, self.sealed = params.pop("requestState", None), now
-        # As text: parsed, they take up to 25 times as much memory. `answers` are by the
-        # tool's keys.
+        # by the tool's keys
         given = params.pop("inputResponses", {})
         self.answers = {key: encode(one) for key, one in given.items()}
         self.params = encode(params)
         self.rounds, self.ended = 0, now
-        self.final_size = 0  # bytes of what is left of it in the end
         self.fixed = {
             "taskId": self.id,
             "createdAt": _iso(now),
             "ttlMs": ttl_ms,
             "pollIntervalMs": poll_ms,
         }
-        self.state: Message = {
-            **self.fixed,
-            "status": "working",
-            "lastUpdatedAt": _iso(now),
-        }
+        self.set_state("working", now)
+        self.begin_run()
+
+    @property
+    def state(self) -> Message:
+        """Its state, as tasks/get returns it."""
+        return dict(json.loads(self.text))
+
+    def set_state(self, status: str, now: float, **members: Any) -> None:
+        """Replace its state; TypeError, ValueError, RecursionError: not JSON, or too
+        large."""
+        if "statusMessage" in members:
+            members["statusMessage"] = members["statusMessage"][:MAX_STATUS]
+        moment = {"status": status, "lastUpdatedAt": _iso(now)}
+        self.text = encode({**self.fixed, **moment, **members})
+        self.status = status
 
     @property
     def size(self) -> int:
-        """The bytes that are kept of it."""
-        if self.state["status"] in FINAL:
-            return self.final_size
+        """The bytes that are kept of it and its run."""
         answers = sum(map(len, self.answers.values()))
-        return len(self.params) + answers + len(self.request_state or "")
+        sizes = [len(self.text), len(self.params), answers, self.run_size]
+        return sum(sizes) + len(self.request_state or "")
+
+    def begin_run(self) -> None:
+        """Count what the next run decodes, until the run has ended."""
+        texts = [self.params, *self.answers.values()]
+        self.run_size = sum(map(decoded_size, texts))
 
     def request(self, now: float) -> Message:
         """Return the request for the next run: without answers, if the state is too
@@ -146,8 +170,9 @@ class Tasks:
     """The tasks of a server: at most `most`, each kept for `ttl_ms` milliseconds from
     its start.
 
-    Of all together, `most_bytes` are kept: the requests and answers of those that run,
-    and the results of those that have ended, of which the oldest are forgotten first.
+    All together take at most `most_bytes`: the requests, questions and answers of those
+    that run, decoded, too; and the results of those that have ended, of which the
+    oldest are forgotten first.
     `poll_ms`: how often clients should poll, in milliseconds; `clock` returns seconds
     since 1970.
     """
@@ -159,7 +184,7 @@ class Tasks:
         ttl_ms: int = 3_600_000,
         poll_ms: int = 1000,
         most: int = 200,
-        most_bytes: int = 2**26,
+        most_bytes: int = 2**27,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.server, self.ttl_ms, self.poll_ms = server, ttl_ms, poll_ms
@@ -217,7 +242,7 @@ class Tasks:
         """
         if ctx.peer is self._peer:
             task = self._tasks.get(ctx.id)
-            if task is None or task.state["status"] in FINAL:  # cancelled before it ran
+            if task is None or task.status in FINAL:  # cancelled before it ran
                 raise RpcError(INVALID_PARAMS, "the task has ended")
             return None
         if not _declares(ctx):
@@ -245,7 +270,7 @@ class Tasks:
         held = {one.principal_key: 0 for one in [*others, task]}
         for one in [*others, task]:
             held[one.principal_key] += one.size
-        ended = [one for one in others if one.state["status"] in FINAL]
+        ended = [one for one in others if one.status in FINAL and not one.run_size]
         while sum(held.values()) > self.most_bytes and ended:
             one = max(ended, key=lambda one: (held[one.principal_key], -one.ended))
             ended.remove(one)
@@ -264,7 +289,7 @@ class Tasks:
 
     def _get(self, params: Message, ctx: Context) -> Message:
         """Return a task's state: ext-tasks §Task Polling."""
-        return dict(self._find(ctx).state)
+        return self._find(ctx).state
 
     def _update(self, params: Message, ctx: Context) -> Message:
         """Store answers to open questions, ignore others: ext-tasks §Task Update
@@ -287,8 +312,10 @@ class Tasks:
                     for key in asked.keys() & given.keys()
                 },
             }
+            if not rest:
+                task.begin_run()
             if not self._has_room(task):
-                task.answers = before
+                task.answers, task.run_size = before, 0
                 raise RpcError(INTERNAL_ERROR, "The answers are too large")
             members = {"inputRequests": rest} if rest else {}
             self._change(task, "input_required" if rest else "working", **members)
@@ -341,35 +368,39 @@ class Tasks:
             task.request(self._clock()), take, peer=self._peer, principal=task.principal
         )
         result, error = answer.get("result") or {}, answer.get("error")
+        if result.get("resultType") == "input_required":
+            return self._ask(task, result, renewed)
+        task.run_size = 0
         if error is not None:  # ext-tasks §Task Execution Errors
-            self._change(task, "failed", statusMessage=error["message"], error=error)
-        elif result.get("resultType") != "input_required":
+            self._fail(task, error)
+        else:
             self._change(task, "completed", result=result)  # isError included
-        else:  # ext-tasks §Task Update Requests: no key is used twice
-            with self._lock:
+
+    def _ask(self, task: Task, result: Message, renewed: frozenset[str]) -> None:
+        """Wait for answers, or run again with those that are known: ext-tasks §Task
+        Update Requests."""
+        asked = result["inputRequests"]
+        is_known = asked.keys() <= task.answers.keys() and not asked.keys() & renewed
+        again = is_known and (bool(renewed) or not task.fresh)
+        with self._lock:
+            if not again:
+                task.run_size = 0
+            if task.status not in FINAL:
                 task.request_state, task.sealed = result["requestState"], self._clock()
-                fits = task.state["status"] in FINAL or self._has_room(task)
-            if not fits:
-                error = {"code": INTERNAL_ERROR, "message": "The answers are too large"}
-                self._change(
-                    task, "failed", statusMessage=error["message"], error=error
-                )
-                return
-            asked, renewing = result["inputRequests"], renewed or not task.fresh
-            if (
-                renewing
-                and asked.keys() <= task.answers.keys()
-                and not asked.keys() & renewed
-            ):
-                return self._work(task, renewed | asked.keys())  # now with the answers
-            task.rounds += 1
-            self._change(
-                task,
-                "input_required",
-                inputRequests={
-                    f"{task.rounds}-{key}": value for key, value in asked.items()
-                },
-            )
+                if not again:
+                    task.rounds += 1  # no key is used twice
+                    named = {f"{task.rounds}-{key}": one for key, one in asked.items()}
+                    self._change(task, "input_required", inputRequests=named)
+            fits = task.status in FINAL or self._has_room(task)
+        if not fits:
+            task.run_size = 0
+            message = "The questions and answers are too large"
+            self._fail(task, {"code": INTERNAL_ERROR, "message": message})
+        elif again:
+            self._work(task, renewed | asked.keys())
+
+    def _fail(self, task: Task, error: Message) -> None:
+        self._change(task, "failed", statusMessage=error["message"], error=error)
 
     def _stop(self, task: Task, why: str) -> None:
         """Cancel a task and its run, unless it has ended."""
@@ -387,19 +418,18 @@ class Tasks:
     def _change(self, task: Task, status: str, **members: Any) -> bool:
         """Replace a task's state, unless the task has ended; tell whether it was
         replaced."""
-        size = _size(members) if status in FINAL else 0
         with self._lock:
-            if task.state["status"] in FINAL:
+            if task.status in FINAL:
                 return False
-            task.state = {
-                **task.fixed,
-                "status": status,
-                "lastUpdatedAt": _iso(self._clock()),
-                **members,
-            }
-            if status in FINAL:  # what is final keeps its result only
+            try:
+                task.set_state(status, self._clock(), **members)
+            except (TypeError, ValueError, RecursionError) as problem:
+                log(f"the state of a task cannot be sent: {problem!r}")
+                error = {"code": INTERNAL_ERROR, "message": "It cannot be sent"}
+                task.set_state("failed", self._clock(), error=error)
+            if task.status in FINAL:  # what is final keeps its result only
                 task.params, task.answers, task.request_state = b"{}", {}, None
-                task.final_size, task.ended = size, self._clock()
+                task.ended = self._clock()
                 if not self._has_room(task):
                     self._tasks.pop(task.id, None)
             return True
@@ -419,14 +449,6 @@ def _declares(ctx: Context) -> bool:
         and isinstance(extensions, dict)
         and isinstance(extensions.get(EXTENSION), dict)
     )
-
-
-def _size(members: Message) -> int:
-    """Return the bytes of a result, about."""
-    try:
-        return len(encode(members))
-    except (TypeError, ValueError, RecursionError):  # it cannot be sent, anyway
-        return 0
 
 
 def _iso(seconds: float) -> str:

@@ -74,9 +74,9 @@ def test_an_oauth_server_names_its_issuer():
 
 
 class Issuer:
-    """An issuer to which "right..." are tokens of this server. `asked`: those it was
-    asked about; it answers while `gate` is open, unless it is down. The hook's clock
-    stands still at `now`."""
+    """An issuer to which "right..." are tokens of this server, and "400..." one that it
+    answers with that status. `asked`: those it was asked about; it answers while `gate`
+    is open, unless it is down. The hook's clock stands still at `now`."""
 
     def __init__(self, monkeypatch):
         self.asked, self.timeouts = [], []
@@ -100,6 +100,8 @@ class Issuer:
             self.inside -= 1
         if self.down:
             raise OSError("down")
+        if token[:3].isdigit():
+            return int(token[:3]), {}, b"[]"
         active = token.startswith("right")
         claims = {"active": active, "aud": MCP, "iss": ISSUER, "sub": token}
         return 200, {}, json.dumps(claims).encode()
@@ -164,6 +166,19 @@ def test_the_failure_of_an_issuer_is_remembered(issuer):
     issuer.down = False
     issuer.now += 9
     assert issuer.status("wrong0") == 401
+
+
+@parametrize("token", ["400x", "413x", "429x", "200x"])
+def test_the_failure_for_one_token_is_not_that_of_others(issuer, token):
+    assert issuer.status(token) == 503
+    assert issuer.status("right") == 200
+    issuer.now += 11  # what it said is too old now
+    assert [issuer.status(token), issuer.status("right")] == [503, 200]
+
+
+def test_an_issuer_that_answers_500_has_failed(issuer):
+    assert [issuer.status("500x"), issuer.status("right")] == [503, 503]
+    assert issuer.asked == ["500x"]
 
 
 def test_wrong_tokens_are_remembered_apart(issuer, monkeypatch):

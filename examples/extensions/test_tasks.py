@@ -308,9 +308,9 @@ def test_a_client_follows_a_task(monkeypatch, answers, sent, pauses, outcome):
 
 
 def test_what_has_ended_keeps_its_result_only():
-    bake = Oven(most_bytes=1_000_000)
+    bake = Oven(most_bytes=3_000_000)
     bake.opened.set()
-    big = ["x" * 100] * 5000
+    big = ["x" * 100] * 5000  # which takes twice its text and 200 bytes a value
     made = []
     for _ in range(5):  # the request of one is more than half of what is kept
         named = {"name": "hold", "arguments": {}, "big": big}
@@ -362,7 +362,7 @@ def test_answers_count_among_what_is_kept():
     assert bake("tasks/update", taskId=task, inputResponses={first: big}) == -32603
     # It is still asked, and a smaller answer is taken; others have room.
     assert first in bake.until(task, "input_required")["inputRequests"]
-    fits = {"action": "accept", "content": {"n": 1, "more": "x" * 60_000}}
+    fits = {"action": "accept", "content": {"n": 1, "more": "x" * 45_000}}
     assert bake("tasks/update", taskId=task, inputResponses={first: fits}) != -32603
     named = {"name": "hold", "arguments": {}}
     said = bake("tools/call", **named, big="x" * 50_000)
@@ -371,5 +371,61 @@ def test_answers_count_among_what_is_kept():
     key = next(iter(bake.until(task, "input_required")["inputRequests"]))
     more = {"action": "accept", "content": {"n": 1}}
     bake("tasks/update", taskId=task, inputResponses={key: more})
-    bake.until(task, "failed", statusMessage="The answers are too large")
+    bake.until(task, "failed", statusMessage="The questions and answers are too large")
     assert bake.make("hold")
+
+
+def test_what_a_run_has_decoded_counts_until_it_ends():
+    """It may take 25 times as much memory as its text."""
+    bake = Oven(most_bytes=1_000_000)
+    named = {"arguments": {}, "big": [{"1": "x1"}] * 2000}
+    first = bake("tools/call", name="hold", **named)["taskId"]
+    assert bake("tools/call", name="hold", **named)["isError"]
+    bake.opened.set()
+    bake.until(first, "completed")
+
+    begun, go = threading.Event(), threading.Event()
+
+    @bake.tasks.tool
+    def stay(ctx: Context) -> str:
+        begun.set()
+        go.wait(PATIENCE)
+        return ""
+
+    second = bake("tools/call", name="stay", **named)["taskId"]
+    assert begun.wait(PATIENCE)
+    bake("tasks/cancel", taskId=second)
+    bake.until(second, "cancelled")
+    assert bake("tools/call", name="hold", **named)["isError"]  # stay() has not ended
+    go.set()
+
+
+def test_questions_count_among_what_is_kept():
+    bake = Oven(most_bytes=100_000)
+
+    @bake.tasks.tool
+    def talk(ctx: Context, size: int) -> str:
+        return str(ctx.elicit("Q" * size, n=int))
+
+    def make(size: int) -> str:
+        return bake.make("talk", size=size)
+
+    bake.until(make(60_000), "input_required")
+    bake.until(make(60_000), "failed", error={"code": -32603})
+    bake.until(make(10_000), "input_required")
+
+
+def test_a_status_message_is_short_and_a_result_is_json(capsys):
+    bake = Oven()
+
+    @bake.tasks.tool
+    def work(ctx: Context) -> Any:
+        ctx.progress(1, 2, "x" * 9999)
+        bake.opened.wait(PATIENCE)
+        return mcp.Result({"content": [], "structuredContent": {"x": float("nan")}})
+
+    task = bake.make("work")
+    bake.until(task, "working", statusMessage="x" * tasks.MAX_STATUS)
+    bake.opened.set()
+    bake.until(task, "failed", error={"code": -32603})
+    assert "cannot be sent" in capsys.readouterr()[1]

@@ -375,7 +375,7 @@ SINCE = {
         Exchange.ready LISTS META Peer.check_questions Peer.disconnect Peer.register
         Pipe STALL_SECONDS Schema.errors Server(show_errors=)
         Server.capabilities(tells=) Server.run(http=) meta_for COURTESY_SECONDS
-        Client(sse=) HttpTransport(sse=) MAX_RETRIES merge_headers""",
+        Client(sse=) HttpTransport(sse=) MAX_COOKIE_BYTES MAX_RETRIES merge_headers""",
     "1.1": """keywords printable MAX_ID_LENGTH MAX_VALUES Context.ask(take=)
         Exchange.hang_up Peer.prepare Peer.push Server.entries Client(cacert=)
         Client(proxy=) HttpTransport(cacert=) HttpTransport(proxy=) MAX_COOKIES
@@ -467,13 +467,13 @@ LIMITS = {
     "MAX_COMPLETIONS": "values of a completion",
     "MAX_CONNECTIONS": "HTTP connections, if there are descriptors (`LimitNOFILE=`: 32 more); "
     "further ones get 503",
-    "MAX_LINE_TEXT": "characters of each of these lines",
+    "MAX_LINE_TEXT": "characters of each",
     "MAX_LIST_BYTES": "of all pages of a list together",
     "MAX_NAME_LENGTH": "characters of a client's name, title and version",
     "MAX_PAGES": "pages of a list",
     "MAX_QUESTIONS": "questions in one result, or open at a time in a session",
     "MAX_STUCK_PAGES": "pages in a row without a new item",
-    "MAX_UNREAD": "changes that a subscription keeps for its reader",
+    "MAX_UNREAD": "changes kept for a reader",
     "PROBE_SECONDS": "until a server on stdio answers; a silent one counts as legacy",
     "RETRY_SECONDS": "before a stream is opened again, or a request repeated, unless the "
     "server names a time",

@@ -152,6 +152,11 @@ NOT_PASSED = set(
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
+def is_local(host: str) -> bool:
+    """Tell whether a Host or Origin header names this machine."""
+    return re.sub(r"^https?://|:\d*$", "", host.lower()) in LOCAL
+
+
 class Events:
     """Finds the messages in a body while it passes: in a stream, one in each event.
     Any other body is one; it has `size` bytes, if that is known."""
@@ -229,11 +234,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def pass_on(self) -> None:
         """Pass a request on, and its answer back."""
-        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get(
-            "Host"
-        )
-        if host not in LOCAL:  # a page in a browser must not get to the server by us
-            self.send_error(403, explain=f"tap: expected one of the hosts {LOCAL}")
+        # A page in a browser must not get to the server through us: the server may trust
+        # this machine, and we may know its URL's secret query.
+        origin = self.headers.get("Origin")
+        if origin is None and self.headers.get("Sec-Fetch-Site") == "cross-site":
+            origin = "null"
+        names = [self.headers.get("Host", ""), *([] if origin is None else [origin])]
+        if not all(map(is_local, names)):
+            self.send_error(403, explain=f"tap: Host, Origin: expected one of {LOCAL}")
             return
         body = self.read_body()
         name = f"{self.command} {urlsplit(self.path).path}"

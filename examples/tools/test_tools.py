@@ -563,11 +563,17 @@ def test_events_pass_the_tap_as_they_come(tmp_path):
         ({"Host": "localhost"}, 202),
         ({"Host": "[::1]:5"}, 202),
         ({"Host": "127.0.0.1:1", "Origin": "http://127.0.0.1:1"}, 202),
-        ({"Host": "127.0.0.1:1", "Origin": "http://evil.example"}, 202),
+        ({"Host": "127.0.0.1:1", "Origin": "http://LOCALHOST:6274"}, 202),
+        ({"Host": "127.0.0.1:1", "Origin": "http://evil.example"}, 403),
+        ({"Host": "127.0.0.1:1", "Origin": "http://localhost.evil.example:1"}, 403),
+        ({"Host": "127.0.0.1:1", "Origin": "null"}, 403),
+        ({"Host": "127.0.0.1:1", "Origin": ""}, 403),
+        ({"Host": "127.0.0.1:1", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Host": "127.0.0.1:1", "Sec-Fetch-Site": "none"}, 202),
     ],
 )
 def test_the_tap_is_no_way_around_the_servers_checks(tmp_path, headers, status):
-    """A page in a browser may reach the tap; what it says of itself must arrive."""
+    """A page in a browser may reach the tap, which may know a secret query."""
 
     with contextlib.closing(Site(lambda *_: [http_answer(202, {})])) as site:
         with tapped(tmp_path, site.url) as (url, records):

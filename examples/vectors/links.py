@@ -258,10 +258,11 @@ class Http(Link):
             self._follow(number, answer)
             return b""
         text = answer.read(LIMIT)
-        if answer.headers.get_content_subtype() == "json" and text and not self.sse:
-            # What a GET or a refusal brings is a page about it, if it is not a message.
+        sent = verb == "POST" and not self.sse  # what a GET brings answers no message
+        if answer.headers.get_content_subtype() == "json" and text and sent:
+            # What a refusal brings is a page about it, if it is not a message.
             value = read_json(text)
-            if (verb == "POST" and answer.status == 200) or is_message(value):
+            if answer.status == 200 or is_message(value):
                 self.inbox.put((number, "message", value))
         return text
 

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -65,14 +66,22 @@ def test_the_vectors_find_no_fault_in_the_client():
     assert done.returncode == 0, done.stdout
 
 
-def test_the_vectors_find_a_fault_in_a_client():
-    """A client that retries under the old id is broken, and the exit status says so."""
+@parametrize(
+    "mutant, broken, fine",
+    [
+        ("retry-ids", "client-retry-id", "client-error-told"),
+        ("latin", "client-utf8", "every-client-one-message"),
+    ],
+)
+def test_the_vectors_find_a_fault_in_a_client(mutant, broken, fine):
+    """One that retries under the old id, or does not write UTF-8, breaks that rule and
+    no other, and the exit status says so."""
     words = ["--revisions", NEWEST, "--carriers", "stdio", "--timeout", str(PATIENCE)]
-    words += ["--only", "client-retry-id", "--only", "client-error-told"]
+    words += ["--only", broken, "--only", fine]
     words += [sys.executable, str(HERE / ".ci" / "client_mutants.py")]
-    done = command(RUN_CLIENT, *words, "drive", "retry-ids", seconds=9 * PATIENCE)
-    assert done.returncode == 1 and "BROKEN client-retry-id" in done.stdout, done.stdout
-    assert done.stdout.count("BROKEN client") == 1
+    done = command(RUN_CLIENT, *words, "drive", mutant, seconds=9 * PATIENCE)
+    assert re.findall("^BROKEN (.*?):", done.stdout, re.M) == [broken], done.stdout
+    assert done.returncode == 1
 
 
 A_DRIVER = """
@@ -231,7 +240,8 @@ def answer_badly(verb, headers, message):
     status, said = 200, [{**answer, "result": {}}]
     if verb == "GET":
         page = {"Content-Type": "application/json"}
-        yield http_answer(405, page, '{"detail": "Method Not Allowed"}')
+        refusal = {"jsonrpc": "2.0", "id": None, "error": fault}
+        yield http_answer(409, page, json.dumps(refusal))
         return
     if method == "server/discover":
         said = [{**answer, "result": DISCOVERED}]
@@ -283,7 +293,7 @@ def test_the_runner_notices_what_is_no_answer_over_http(tmp_path):
         "bare-to-a-notification": {"steps": [note, {"barrier": True}, strays]},
         "refused": asked("refused", {"error": {}}, none),
         "floats": asked("floats", {"result": {"n": {"$type": "integer"}}}, none),
-        "a-page-about-a-get": {"steps": [{"verb": "GET"}, {"heard": []}]},
+        "a-refused-get": {"steps": [{"verb": "GET", "http": ended}, {"heard": []}]},
     }
     site = Site(answer_badly)
     try:
@@ -575,11 +585,14 @@ def test_what_is_not_utf8_breaks_one_rule(tmp_path, runner):
     passed = dict.fromkeys(["lines", "fine"], "passed")
     wrong = {"utf8": "broken", "foreign": "broken"}
     assert found == {**passed, **wrong, "answer": "skipped", "other": "skipped"}, rows
-    vectors = {**vectors, "answer": asked("log", {}), "other": asked("log", {})}
-    del vectors["foreign"]
+    vectors = {**MISENCODED, "answer": asked("log", {}), "other": asked("log", {})}
     rows = verdicts(tmp_path, vectors, *words, runner=runner)
-    found = [name for name, row in rows.items() if row["verdict"] != "passed"]
-    assert found == ["lines"], rows
+    assert [name for name in rows if rows[name]["verdict"] != "passed"] == ["lines"]
+    ends = {"steps": [{"request": "latin", "later": True}, {"request": "die"}]}
+    vectors = {"utf8": EVERY_UTF8, "ends": ends}
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name for name, row in rows.items() if row["verdict"] == "broken"}
+    assert found == {"utf8", "server-ended"}, rows
 
 
 @parametrize("kind", ["application/json", "text/event-stream"])
@@ -752,6 +765,27 @@ def answer_anything(verb, headers, message):
         yield http_answer(200, {"Content-Type": "application/json"}, json.dumps(said))
     else:
         yield http_answer(202, {"Content-Type": "application/json"}, "null")
+
+
+def test_a_stream_that_begins_with_its_first_event_breaks_no_rule():
+    """Some frameworks send the head of a response together with the first event."""
+    over = threading.Event()
+
+    def answer(verb, headers, message):
+        if verb == "GET":
+            over.wait(PATIENCE)
+        yield from answer_anything(verb, headers, message)
+
+    words = ["--only", "legacy-get", "--only", "legacy-get-begins", "--timeout", "0.5"]
+    site = Site(answer)
+    try:
+        words += ["--revisions", "2025-03-26", site.url]
+        done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    finally:
+        over.set()
+        site.close()
+    assert "BROKEN" not in done.stdout, done.stdout
+    assert "REMARK legacy-get-begins" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize(
