@@ -132,6 +132,7 @@ from mcp_ref import (
     decode,
     elicitation,
     log,
+    mirrored_arguments,
     rules,
     printable,
     serve_http,
@@ -167,7 +168,6 @@ CLOSE_SECONDS = 5.0  # how long the end waits for all upstreams
 STEP_SECONDS = 0.5  # for an upstream, to end by itself; hosts end us after about 2 s
 # ---- size, of what one upstream sends
 MAX_BYTES = 2**22  # of a message; "maxBytes" in the file
-MAX_PARTS = 300_000  # arrays and objects of a message
 MAX_PAGES = 1000  # of one list
 MAX_LIST_BYTES = 2**20  # of one list; the entries after that are left out
 MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds some
@@ -187,7 +187,7 @@ MAX_WATCHED = 200  # URIs that are subscribed to, and never forgotten
 MAX_CHANGED = 200  # URIs that have changed, until clients are told
 MAX_VISITS = 100  # pages that users were sent to, of one connection
 MAX_TALKS = 100  # calls that wait for modern clients to answer
-MAX_TALK_BYTES = 2**22  # of their params
+MAX_TALK_BYTES = 2**22  # of their params and questions
 MAX_ASKED = 16  # open questions of a legacy upstream, on one connection
 MAX_GIVEN_UP = 1000  # calls that an upstream has not answered; then it starts anew
 # Hosts put their own prefix before a name, and accept 64 characters.
@@ -254,7 +254,20 @@ KINDS = dict(
         ),
     ]
 )
+TASKS = "io.modelcontextprotocol/tasks"
 LISTS = ["tools", "prompts", "resources"]  # whose changes we subscribe to
+ASKING = ["elicitation/create", "sampling/createMessage", "roots/list"]
+QUESTION = {"method": {"enum": ASKING}, "params": OBJECT}
+RESULT_USED = {  # what we use in a result
+    "_meta": OBJECT,
+    "requestState": TEXT,
+    "inputRequests": {
+        **OBJECT,
+        "maxProperties": mcp_client.MAX_QUESTIONS,
+        "additionalProperties": {**OBJECT, "properties": QUESTION},
+    },
+}
+RESULT = Schema({"properties": RESULT_USED})
 CALLS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}
 
 
@@ -381,6 +394,16 @@ def without_gaps(answer: Message) -> Message:
     if "action" not in answer or not isinstance(answer.get("content"), dict):
         return answer
     return {**answer, "content": without_nulls(answer["content"])}
+
+
+def without_tasks(declared: Message) -> Message:
+    """Return a client's capabilities without tasks, which we cannot pass on: the tool
+    then waits for its result."""
+    extensions = declared.get("extensions")
+    if not isinstance(extensions, dict):
+        return declared
+    kept = {name: one for name, one in extensions.items() if name != TASKS}
+    return {**declared, "extensions": kept}
 
 
 def without_answers(params: Message) -> Message:
@@ -525,8 +548,7 @@ class Redactor:
 
 
 class Bounded(Client):
-    """A client that takes no message of more than `limit` bytes, or MAX_PARTS arrays
-    and objects, which take 25 times as much memory as their text."""
+    """A client that takes no message of more than `limit` bytes."""
 
     def __init__(self, target: Any, limit: int, **options: Any) -> None:
         self.limit = limit
@@ -535,9 +557,6 @@ class Bounded(Client):
     def decode(self, data: bytes) -> Any:
         if len(data) > self.limit:
             raise RpcError(INVALID, f"a message of more than {self.limit} bytes")
-        if data.count(b"[") + data.count(b"{") > MAX_PARTS:
-            flaw = f"a message with more than {MAX_PARTS} arrays and objects"
-            raise RpcError(INVALID, flaw)
         return super().decode(data)
 
     @property
@@ -794,7 +813,7 @@ class Connection:
             if key != "progressToken" and not key.startswith("io.modelcontextprotocol/")
         }
         if client.modern:
-            meta[META_CAPABILITIES] = ctx.client_capabilities
+            meta[META_CAPABILITIES] = without_tasks(ctx.client_capabilities)
 
         def progress(done: Any, total: Any = None, message: Any = None) -> None:
             if callable(done) and call.ctx:  # from Call.tell()
@@ -821,6 +840,11 @@ class Connection:
             on_progress=progress,
             started=started,
         )
+        for name in RESULT_USED:
+            if result.get(name) is None:  # null: some servers write it
+                result.pop(name, None)
+        if (flaw := RESULT.flaw(result)) is not None:
+            raise Malformed(f"its result cannot be passed on: {flaw}")
         return dict(sound(result))
 
 
@@ -839,7 +863,7 @@ class Talk:
     def __init__(self, ctx: Context) -> None:
         self.call = Call(ctx, self)
         self.principal = self.call.principal
-        self.size = len(repr(ctx.params))  # about
+        self.params_size = self.size = len(repr(ctx.params))  # about; and the question
         self.token = STATE + secrets.token_urlsafe(24)
         self.events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self.question: Message = {}
@@ -887,6 +911,7 @@ class Talk:
         if kind == "result":
             return dict(value)
         self.question, self.answer = value
+        self.size = self.params_size + len(repr(self.question))
         return self.asked(upstream)
 
     def asked(self, upstream: Upstream) -> Message:
@@ -1323,8 +1348,7 @@ class Upstream:
             result = self._request(ctx, asked)
             if result.get("resultType") != "input_required":
                 return result
-            questions = result.get("inputRequests")
-            questions = questions if isinstance(questions, dict) else {}
+            questions = result.get("inputRequests", {})
             named = {key: self.as_asked(one) for key, one in questions.items()}
             if is_modern:
                 more: Message = {"inputRequests": named} if named else {}
@@ -1339,11 +1363,9 @@ class Upstream:
             INTERNAL, f"The server {self.name} asked for input more than 10 times"
         )
 
-    def _sealed(self, ctx: Context, params: Message, state: Any) -> str:
+    def _sealed(self, ctx: Context, params: Message, state: str) -> str:
         """Return the server's request state, signed for this request: the server cannot
         tell our clients apart, nor another server that its client is another's."""
-        if not isinstance(state, str):
-            raise Malformed("its requestState is not a string")
         repeated = {**without_answers(params), "_meta": None}
         server = [self.options.get(name) for name in ("command", "cwd", "url")]
         bound = [self.name, server, ctx.principal, ctx.method, repeated, state]
@@ -1410,13 +1432,21 @@ class Upstream:
         """Return an upstream's error as our client gets it."""
         message, found = sound(self.redactor.text(str(error))), None
         with contextlib.suppress(Malformed, RecursionError):  # else it goes without
-            found = sound(self.redactor.value(error.data))
+            found = self._with_name(sound(self.redactor.value(error.data)))
         original = {"code": error.code, "message": message, "data": found}
         # some hosts read it
         known = found if isinstance(found, dict) else {}
         old = error.code == LEGACY_NOT_FOUND and rules(ctx.version).modern
         code = INVALID if old else error.code
         return RpcError(code, message, {**known, **data, "originalError": original})
+
+    def _with_name(self, data: Any) -> Any:
+        """Return an error's data in which pages say who asks for them."""
+        pages = data.get("elicitations") if isinstance(data, dict) else None
+        if not isinstance(pages, list):
+            return data
+        asked = [self.as_asked({"params": page})["params"] for page in pages]
+        return {**data, "elicitations": asked}
 
     def send(self, call: Call, params: Message) -> Message:
         """Send a call on the connection for its client."""
@@ -1712,6 +1742,16 @@ class Item(NamedTuple):
     theirs: str
     definition: Message
 
+    @property
+    def input_schema(self) -> Any:
+        """The schema of a tool's arguments; {} if it cannot be read."""
+        schema = self.definition["inputSchema"]
+        try:
+            mirrored_arguments(schema, {})
+        except AttributeError:  # `properties` is not an object
+            return {}
+        return schema
+
 
 class Profile(Server):
     """The server that a client sees: upstreams, with the tools that match a pattern.
@@ -1805,6 +1845,13 @@ class Profile(Server):
             if kind.name == "tools" and may_log_in(ctx):
                 found += map(login_tool, self._logins())
             return {kind.name: found}
+
+    def offered(self, kind: str, ctx: Context) -> Any:
+        """Return our tools: headers must repeat what their schemas mark
+        (basic/transports/streamable-http §Server Validation)."""
+        for member in self.members:
+            member.upstream.await_first()
+        return self.items.get(kind, {})
 
     def _logins(self) -> list[Upstream]:
         """Return the upstreams that a user must log in to."""

@@ -902,13 +902,107 @@ def test_a_message_that_is_too_large_costs_one_answer(capsys):
     assert "more than 10000 bytes" in capsys.readouterr()[1]
 
 
-def test_a_message_of_too_many_parts_costs_one_answer(monkeypatch):
-    monkeypatch.setattr(gw, "MAX_PARTS", 500)
-    result = '{"content": [%s]}' % ("[]," * 500 + "[]")
-    with raw_tool(result) as (upstream, _), fronting(upstream) as front:
-        with pytest.raises(mcp.RpcError, match="more than 500 arrays"):
-            front.call_tool("raw__good")
-        assert names_of(front) == ["raw__good"]
+def test_text_may_have_many_brackets():
+    text = "[1]," * 400_000
+    with raw_tool(json.dumps({"content": [mcp.text(text)]})) as (upstream, _):
+        with fronting(upstream) as front:
+            assert said(front, "raw__good") == text
+
+
+MANY = {str(number): {"method": "roots/list"} for number in range(65)}
+
+
+@EACH_ERA
+@parametrize(
+    "result",
+    [
+        {"_meta": 5, "content": []},
+        {"requestState": 5},
+        {"requestState": {"a": 1}},
+        {"inputRequests": 5},
+        {"inputRequests": {"a": 5}},
+        {"inputRequests": {"a": {"method": "none/such"}}},
+        {"inputRequests": {"a": {"method": "roots/list", "params": 5}}},
+        {"inputRequests": MANY},
+    ],
+)
+def test_a_result_that_cannot_be_used_is_the_servers_error(version, result):
+    asks = {} if "content" in result else {"resultType": "input_required"}
+    with raw_tool(json.dumps({**asks, **result})) as (upstream, _):
+        with fronting(upstream, revision=version, roots="/tmp") as front:
+            with pytest.raises(mcp.RpcError, match="raw failed: its result cannot"):
+                front.call_tool("raw__good")
+
+
+@EACH_ERA
+def test_a_member_that_is_null_is_none(version):
+    result = '{"_meta": null, "requestState": null, "content": []}'
+    with raw_tool(result) as (upstream, _):
+        with fronting(upstream, revision=version) as front:
+            assert front.call_tool("raw__good")["content"] == []
+
+
+def test_tasks_are_not_declared_for_a_client():
+    """We could not pass them on."""
+    server = mcp.Server("extended")
+
+    @server.tool
+    def extensions(ctx: mcp.Context) -> list:
+        return sorted(ctx.client_capabilities["extensions"])
+
+    declare = {"extensions": {"io.modelcontextprotocol/tasks": {}, "x.test/y": {}}}
+    with in_front_of(server, revision=NEWEST, declare=declare) as (front, _):
+        assert said(front, "up__extensions") == '["x.test/y"]'
+
+
+@parametrize("sent, status", [("anns", 400), (None, 400), ("bobs", 200)])
+def test_headers_must_repeat_the_arguments_that_a_schema_marks(sent, status):
+    marked = {"tenant": {"type": "string", "x-mcp-header": "Tenant"}}
+    server = mcp.Server("app")
+    server.tool(
+        lambda tenant: "done",
+        name="work",
+        input_schema={"type": "object", "properties": marked},
+    )
+    with behind(server) as upstream, crowd(upstream) as person:
+        port = int(person.url.split(":")[2].split("/")[0])
+        given = {"tenant": "bobs"}
+        message = modern("tools/call", name="up__work", arguments=given)
+        headers = {
+            "Authorization": "Bearer key-of-bob",
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": NEWEST,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": "up__work",
+        }
+        if sent:
+            headers["Mcp-Param-Tenant"] = sent
+        body = json.dumps(message).encode()
+        assert exchange(port, "POST", "/mcp/all", headers, body)[0] == status
+
+
+def test_a_schema_whose_headers_cannot_be_read_marks_none():
+    schema = {"type": "object", "properties": {"a": {"properties": 5}}}
+    assert gw.Item(None, "x", {"inputSchema": schema}).input_schema == {}
+
+
+@EACH_ERA
+def test_a_page_in_an_error_says_which_server_asks(version):
+    server = mcp.Server("pages")
+
+    @server.tool
+    def refuse() -> str:
+        page = {"mode": "url", "message": "Log in", "url": "https://pages.test/"}
+        raise mcp.RpcError(-32042, "visit it", {"elicitations": [page]})
+
+    with in_front_of(server, revision=version) as (front, _):
+        with pytest.raises(mcp.RpcError, match="visit it") as caught:
+            front.call_tool("up__refuse")
+    data = caught.value.data
+    for one in (data, data["originalError"]["data"]):
+        (page,) = one["elicitations"]
+        assert page["message"] == 'The server "up" asks: Log in'
 
 
 @parametrize("ending", ["", ', "id": %d'])
@@ -2097,7 +2191,7 @@ def waiting_server():
 
     @server.tool
     def ask(ctx: mcp.Context, more: str = "") -> str:
-        return ctx.elicit("Which?", pin=str)["content"]["pin"]
+        return ctx.elicit("Which?" + more, pin=str)["content"]["pin"]
 
     return server
 
@@ -2127,7 +2221,7 @@ def test_a_user_who_answers_nothing_does_not_keep_others_from_being_asked(monkey
 
 @parametrize(
     "limit, value, more",
-    [("MAX_TALKS", 2, ""), ("MAX_TALK_BYTES", 3000, "x" * 1000)],
+    [("MAX_TALKS", 2, ""), ("MAX_TALK_BYTES", 5000, "x" * 1000)],
 )
 def test_calls_that_wait_for_one_user_do_not_end_those_of_another(
     monkeypatch, limit, value, more
