@@ -1393,7 +1393,9 @@ class HttpTransport(Transport):
     ) -> _Wire:
         """Send an HTTP request, and read the response; send it again while the server
         is busy."""
-        shown: Message = {"http": f"{verb} {urlsplit(url).path}", "headers": headers}
+        # The path of another URL may name an HTTP+SSE session.
+        path = urlsplit(url).path if url == self.url else "..."
+        shown: Message = {"http": f"{verb} {path}", "headers": headers}
         body = None
         if message:
             shown["message"] = message

@@ -990,6 +990,25 @@ def test_client_does_not_record_its_session(tmp_path):
     assert "s3cret" not in (tmp_path / "t").read_text()
 
 
+def test_client_does_not_record_its_session_of_http_sse(tmp_path):
+    done = threading.Event()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if verb == "GET":
+            yield STREAM + b"event: endpoint\ndata: /m/s3cret?id=s3cret\n\n"
+            assert done.wait(PATIENCE)
+        else:
+            yield http_answer(500, {})
+
+    with open(tmp_path / "t", "ab", 0) as file, answering(answer) as site:
+        with pytest.raises(mcp.HttpError):
+            client.connect(site.url, sse=True, record=file)
+        done.set()
+    sent = [line["http"] for line in recorded(tmp_path / "t") if "http" in line]
+    assert sent[:2] == ["GET /mcp", "POST ..."]
+    assert "s3cret" not in (tmp_path / "t").read_text()
+
+
 def test_client_records_that_it_hangs_up(tmp_path):
     with open(tmp_path / "t", "ab", 0) as file, http_serving(fixture(Stage())) as httpd:
         with client.connect(httpd.url, record=file) as one:
