@@ -768,13 +768,14 @@ def tracer() -> Func:
                 more[name] = headers[name]
         events = re.findall(b"(?m)^data: (.*)", data) if way == "<" else []
         for line in events or [data]:
-            said = {}
+            said: Message = {}
             if line:
                 try:
-                    said["message"] = decode(line)
-                except RpcError:
-                    text = line.decode("utf-8", "backslashreplace")
-                    said["text"] = re.sub(r"(\bsession_id=)\w+", r"\1...", text)
+                    said = {"message": decode(line)}
+                    encode(said)  # not if it has 1e999
+                except (RpcError, ValueError):
+                    text = line[: 10**6].decode("utf-8", "backslashreplace")
+                    said = {"text": re.sub(r"(\bsession_id=)\w+", r"\1...", text)}
             write(way=way, on=on, **more, **said)
 
     write(program=f"mcp_ref {__version__}", process=os.getpid(), sha256=fingerprint())
@@ -1220,8 +1221,11 @@ def _limit(keyword: str, limit: Any) -> Check:
 
 
 def _at(key: Any, error: str) -> str:
-    """Prepend a location to an error, escaped as in a JSON pointer (RFC 6901)."""
-    return "/" + str(key).replace("~", "~0").replace("/", "~1") + error
+    """Prepend a location to an error, escaped as in a JSON pointer (RFC 6901).
+
+    A key is cut, since each error of a value repeats those of its location.
+    """
+    return "/" + f"{key!s:.200}".replace("~", "~0").replace("/", "~1") + error
 
 
 class TypedSchema(dict[str, Any]):
@@ -1242,7 +1246,7 @@ class TypedSchema(dict[str, Any]):
         try:
             made = self.convert(value)
         except ValueError as problem:
-            return str(problem).split("\n")
+            return str(problem).split("\n", MAX_ERRORS)[:MAX_ERRORS]
         return [error for limit in limits for error in limit(made)]
 
 
@@ -1532,8 +1536,8 @@ _SCALAR_NAMES: dict[Any, str] = {
 }
 # Types whose values travel as text, found by name, so that nothing is imported. A text
 # that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
-# datetime or a time may lack a zone, so it has no format. The exponent of a Decimal is
-# short: int() of 1e999999999 does not end.
+# datetime or a time may lack a zone, so it has no format. A Decimal is short: int() of
+# 1e999999999 does not end.
 _DATE = r"[\d-]{10}"
 _TIME = r"\d\d:[\d:]+(\.\d{3}|\.\d{6})?(Z|[-+]\d\d:\d\d)?"
 _TEXT_TYPES = r"""
@@ -1542,7 +1546,7 @@ _TEXT_TYPES = r"""
     datetime.date      {"type": "string", "format": "date"}  DATE          1969-07-20
     datetime.time      {"type": "string"}                    TIME          09:30:00
     uuid.UUID          {"type": "string", "format": "uuid"}  \S+           8-4-4-4-12 hex digits
-    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [+-]?[\d.]+([eE][+-]?\d{1,3})?  12.50
+    decimal.Decimal    {"anyOf": [{"type": "string"}, {"type": "number"}]}  [+-]?[\d.]{1,999}([eE][+-]?\d{1,3})?  12.50
     pathlib.PurePath   {"type": "string"}                    (?s).*       docs/a.txt
 """
 TEXT_TYPES = read_table(_TEXT_TYPES.replace("DATE", _DATE).replace("TIME", _TIME))
@@ -2136,7 +2140,8 @@ def read_field(field: Any) -> tuple[Message, Converter, bool]:
         is_required = len(some) != 1 and not default
         if len(some) == 1:  # Optional
             del schema["anyOf"]
-            schema.update(some[0])
+            some[0].update(schema)
+            schema = some[0]
         is_simple = schema.get("type") in ("string", "number", "integer", "boolean")
         if not is_simple and "enum" not in schema.get("items", {}):
             raise TypeError(
@@ -4143,6 +4148,8 @@ def serve_complete(server: Server, ctx: Context) -> Message:
         )
 
     others = (ctx.params.get("context") or {}).get("arguments") or {}
+    if not isinstance(others, dict):
+        raise invalid("`context.arguments` must be an object")
     key = entry.definition.get("uriTemplate", entry.definition["name"])
     completer = server.completions.get((key, name))
     values = []
@@ -4883,6 +4890,7 @@ class Outbox:
     """The events of a stream, in order, for one reader at a time.
 
         events     those that wait for the reader, and some before them, as JSON
+        changes    those of CHANGES that wait
         first      the number of the first of `events`; the numbers begin with 1
         place      the number of the next event that the reader takes
         size       the bytes of `events`
@@ -4896,7 +4904,8 @@ class Outbox:
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
         self.keeps = keeps
         self.name = os.urandom(16).hex()  # of its events; see section 14
-        self.events: list[bytes] = []
+        self.events: deque[bytes] = deque()
+        self.changes: set[bytes] = set()
         self.first = 1
         self.place = 1
         self.size = 0
@@ -4925,11 +4934,13 @@ class Outbox:
             self.reader = None
             self.end()
 
-    def add_change(self, line: bytes) -> None:
-        """Add a notification, unless the same one is waiting."""
+    def add_note(self, method: str, line: bytes) -> None:
+        """Add a notification; a change, only if the same one does not wait."""
         with self._moved:
-            if line not in self._waiting():
+            if line not in self.changes:
                 self.add(line)
+                if method in CHANGES:
+                    self.changes.add(line)
 
     def end(self) -> None:
         """Add nothing more. The reader ends when it has taken the rest."""
@@ -4948,7 +4959,9 @@ class Outbox:
                         break
                     self.place += 1
                 self.first += 1
-                self.size -= len(self.events.pop(0))
+                line = self.events.popleft()
+                self.changes.discard(line)
+                self.size -= len(line)
 
     # ---- for readers
     def attach(self, reader: Answer, after: int | None = None) -> bool:
@@ -4974,14 +4987,15 @@ class Outbox:
     def take(self, reader: Answer) -> bytes:
         """Take the next event; b"": there is none."""
         with self._moved:
-            waiting = self._waiting()
-            if self.reader is not reader or not waiting:
+            if self.reader is not reader or not self._waiting():
                 return b""
+            line = self.events[self.place - self.first]
+            self.changes.discard(line)
             # Only clients that may come back need its number.
             ident = f"{self.name}-{self.place}" if self.keeps else ""
             self.place += 1
             self.drop_old()
-            return event(waiting[0], ident)
+            return event(line, ident)
 
     def detach(self, reader: Answer | None) -> None:
         with self._moved:
@@ -4993,8 +5007,8 @@ class Outbox:
         with self._moved:
             return self.reader is not reader or (self.ended and not self._waiting())
 
-    def _waiting(self) -> list[bytes]:  # call it while holding the lock
-        return self.events[self.place - self.first :]
+    def _waiting(self) -> int:  # call it while holding the lock
+        return self.first + len(self.events) - self.place
 
 
 class Answer:
@@ -5048,7 +5062,7 @@ class Answer:
                     return
         outbox = self.stream()
         if self.listens and not is_last:
-            outbox.add_change(line)
+            outbox.add_note(message["method"], line)
         else:
             outbox.add(line, is_last)
         reader = outbox.reader  # this answer, or that of a GET that has resumed it
@@ -5555,11 +5569,11 @@ class HttpSession(Peer):
         self._extra = exchange.extra
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
-        self.id = self.own.name
+        self.id = os.urandom(16).hex()
 
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
-        self.own.add_change(encode(message))
+        self.own.add_note(message["method"], encode(message))
         self.settle()
 
     def register(self) -> None:
@@ -5673,13 +5687,16 @@ class Sessions:
     def remove(self, session: HttpSession) -> None:
         with self._lock:
             self._open.pop(session.id, None)
+            for key in [key for key in self._outboxes if key[0] is session]:
+                del self._outboxes[key]
 
     def keep(self, session: Peer, outbox: Outbox, seconds: float = inf) -> None:
-        """Keep an outbox, so that its client can come back."""
+        """Keep an outbox, so that its client can come back to an open session."""
         key = session, outbox.name
         with self._lock:
             self._outboxes.pop(key, None)  # the order is that of their ends
-            self._outboxes[key] = outbox, time.monotonic() + seconds
+            if not session.closed:
+                self._outboxes[key] = outbox, time.monotonic() + seconds
         self._endpoint.begin_checks()
 
     def outbox(self, session: Peer, name: str) -> Outbox | None:
@@ -5734,7 +5751,7 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     after = None
     if last:
         after = int(last[2])
-        if last[1] != session.id:
+        if last[1] != session.own.name:
             outbox = endpoint.sessions.outbox(session, last[1])
     answer = Answer(exchange, session, listens=True)
     answer.outbox = outbox
@@ -5852,7 +5869,7 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 #
 #     CLOSES    it gives its client time to read an answer     2 s have passed
 #     WAITS     it waits for a request                         MAX_IDLE_SECONDS
-#     READS     a head arrives                                 SEND_SECONDS
+#     READS     a head arrives, and authorize= looks at it     SEND_SECONDS
 #               a body arrives                                 BODY_SECONDS
 #     SENDS     64 KiB of an answer, or less, are sent         SEND_SECONDS
 #     SERVES    a handler runs, or an event is awaited         no limit
@@ -5864,9 +5881,9 @@ CLOSES, WAITS, READS, SENDS, SERVES = Step  # faster than attributes
 _NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),
-    (SERVES, SENDS, CLOSES),
+    (READS, SERVES, SENDS, CLOSES),
     (WAITS, SERVES, SENDS, READS, CLOSES),
-    (SENDS, READS, CLOSES),
+    (SENDS, CLOSES),
 )
 
 
@@ -6021,7 +6038,6 @@ class HttpServer:
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
-        self.step(sock, SERVES)
         return data
 
     def _linger(self, sock: Any) -> None:

@@ -544,7 +544,8 @@ class EndlessPages(Change):
             self.page += 1
             for tool in result.get("tools", []):
                 tool["name"] += str(self.page)
-            time.sleep(0.2)  # or a client that counts pages has its number too soon
+            # A client that counts pages has its number after the vector's patience.
+            time.sleep(0.1 * SECONDS)
         return [message]
 
 
@@ -593,6 +594,14 @@ class Separators(Change):
 
     def event(self, lines: list[bytes], exchange: strange.Handler) -> list[bytes]:
         return b"".join(lines).replace("\u2028".encode(), b"\n\n").splitlines(True)
+
+
+class Latin(Change):
+    """messages are in Latin-1"""
+
+    def text(self, line: bytes) -> bytes | None:
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+        return text.encode("latin-1", "replace")
 
 
 class Kills(Change):

@@ -515,13 +515,17 @@ class Models(World):
 
     def _silent(w, act: Any, opens: bool = False) -> Act:
         """A call is silent until a comment is due. Then it ends, or reports progress:
-        it has one head, and one response, and no other outbox is kept."""
+        it has one head, one response, and one outbox in its session."""
         w.mcp.KEEP_ALIVE_SECONDS = 0.125
-        web = Web(w, lambda ctx: (sleep(0.25), act(ctx)), opens)
+        web, made = Web(w, lambda ctx: (sleep(0.25), act(ctx)), opens), []
+        for session in web.endpoint.sessions.all():
+            make: Any = session.new_outbox
+            session.new_outbox = lambda answer: (made.append(1), make(answer))[1]
         wire = web.call(CALL if opens else modern(w))
         return lambda: (
             wire.text.count('"result"') == 1
             and wire.ends == ("event-stream" in str(wire.received))
+            and len(made) == opens
             and web.is_empty()
         )
 
@@ -798,8 +802,8 @@ changes_meet              Outbox.attach: self._moved.notify_all() -> pass
 changes_meet              Outbox.end: self._moved.notify_all() -> pass
 changes_meet              Outbox.is_done: self.reader is not reader or -> False or
 changes_meet              Outbox.add: self._moved.notify_all() -> pass
-changes_meet              Outbox.add_change: with self._moved: -> if True:
-changes_meet              Outbox.add_change: if line not in self._waiting(): -> if True:
+changes_meet              Outbox.add_note: with self._moved: -> if True:
+changes_meet              Outbox.add_note: if line not in self.changes: -> if True:
 hang_up_meets_call        Answer.check: self._lose_client() -> pass
 hang_up_meets_call        Answer._lose_client: self.peer.cancel_all() -> pass
 listener_meets_close      Answer.__call__: elif not self.listens: -> elif True:
@@ -820,7 +824,6 @@ sessions_expire           Endpoint._check: self._checks = False -> pass
 sessions_expire           Sessions.add: self._endpoint.begin_checks() -> pass
 session_meets_its_end     HttpSession.close: self.settle() -> pass
 session_meets_its_end     HttpSession.end_answer: self.settle() -> pass
-session_meets_its_end     HttpSession.end_answer: self.endpoint.sessions.keep(self, answer.outbox, ASK_SECONDS) -> pass
 response_meets_cancel     Context._become: return steps[state] -> return True
 response_meets_cancel     Context._become: with self._ending: -> if True:
 response_meets_cancel     Context._wake_with: wake() -> pass

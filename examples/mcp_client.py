@@ -230,6 +230,16 @@ def _result(response: Message) -> Any:
     raise RpcError(code, f"{error.get('message', '')!s:.10000}", error.get("data"))
 
 
+def _answered_id(data: bytes) -> int | None:
+    """Return the id of a response that cannot be decoded; None if its ends do not show
+    it. A question has an id, too, but of the server's."""
+    begin = rb'\{(?:"jsonrpc": ?"2\.0", ?|"id": ?(\d{1,15}), ?)*"(?:result|error)"'
+    found = re.match(begin, data)
+    if found and not found[1]:
+        found = re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
+    return int(found[1]) if found else None
+
+
 def _thread(name: str, target: Any, *arguments: Any) -> None:
     Thread(target=target, args=arguments, name=name, daemon=True).start()
 
@@ -447,6 +457,8 @@ class Request:
     state       true once ...                               set by
     settled     its response, or an exception in its        settle(), on the thread
                 place, has arrived                          that reads or posts
+    ended       the server works on it no longer: it has    settle()
+                answered, or its connection has ended
     cancelled   it was given up                             cancel(), on any thread
     over        the caller waits no longer; the             Client._finish(), on the
                 thread that posts ends                      caller's
@@ -483,6 +495,7 @@ class Request:
         self.reopens = False
 
         self.settled = False
+        self.ended = False
         self.cancelled = False
         self.over = Event()
         self.inbox: Any = deque()
@@ -504,8 +517,9 @@ class Request:
         with suppress(RuntimeError):
             self._news.release()
 
-    def settle(self, outcome: Any) -> None:
+    def settle(self, outcome: Any, ended: bool = False) -> None:
         """Deliver the response, or an exception in its place."""
+        self.ended = self.ended or ended
         self.settled = True
         if not self.response:
             self.client.running.pop(self.id, None)
@@ -644,8 +658,14 @@ _INHERITED = """
 
 
 def _lines(file: Any) -> Iterator[bytes]:
-    """Return the lines of a file; one that is too long comes in pieces."""
-    return iter(lambda: file.readline(MAX_MESSAGE_BYTES + 1), b"")
+    """Yield the lines of a file; one that is too long lacks its middle."""
+    most = MAX_MESSAGE_BYTES + 1
+    for line in iter(lambda: file.readline(most), b""):
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(most)
+            line = line[:most] + (line[most:] + rest)[-50:]
+        yield line
 
 
 def _kill(process: Any, name: str) -> None:
@@ -1941,8 +1961,9 @@ class Client(AbstractContextManager["Client"]):
             request.reopens = not (attempt or self.modern)
             try:
                 result = self._exchange(request, {**(params or {}), **more})
-            except _SessionLost:
-                continue  # [2025-11-25] basic/transports §Session Management
+            except _SessionLost:  # [2025-11-25] basic/transports §Session Management
+                self.unanswered.pop(request.id, None)
+                continue
             except RpcError as problem:
                 # Our headers do not match, so list the tools again: streamable-http
                 # §Client Behavior.
@@ -2011,7 +2032,7 @@ class Client(AbstractContextManager["Client"]):
                 raise Disconnected("the client is closed")
             self.transport.send(message, request)
         except Exception as problem:  # raised in the waiting thread
-            request.settle(problem)
+            request.settle(problem, ended=True)
         return request
 
     def _finish(self, request: Request) -> None:
@@ -2020,9 +2041,9 @@ class Client(AbstractContextManager["Client"]):
         # Checked before hang_up(), which settles it, and cancels a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
         must_cancel = not (request.settled or hangs_up_to_cancel)
-        if must_cancel and request.tag is not None:
+        if request.tag is not None and not (request.ended or hangs_up_to_cancel):
             self.unanswered[request.id] = request.tag
-            if request.settled:  # the response has come just now
+            if request.ended:  # the response has come just now
                 self.unanswered.pop(request.id, None)
         request.over.set()
         self.running.pop(request.id, None)
@@ -2035,24 +2056,24 @@ class Client(AbstractContextManager["Client"]):
 
     # ---- receiving
 
+    def decode(self, data: bytes) -> Any:
+        """Decode a message; RpcError: it is not JSON, or too large, or too deep."""
+        return decode(data)
+
     def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
-        """Handle a message, for `request` if known; Malformed if it is not JSON. Never
-        blocks."""
+        """Handle a message, for `request` if known; Malformed if it cannot be decoded,
+        and no request is known to have it for an answer. Never blocks."""
         try:
-            message = decode(data)
+            message = self.decode(data)
         except RpcError as problem:
             text = data.decode("utf-8", "replace")
             self.record("<", place, text=text)
-            flaw = f"expected a message, found {data[:200]!r} ({problem})"
-            # It may be too large, or too deep.
-            found = re.match(rb'\{(?:"jsonrpc": ?"2.0", ?)?"id": ?(\d{1,15}),', data)
-            found = found or re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
-            ident = int(found[1]) if found else None
-            if ident not in self.running:
-                # The first: others may be the rest of a line that is too long.
+            flaw = f"expected a message ({problem}), found {data[:200]!r}"
+            answered = self.running.get(_answered_id(data))
+            if not answered:
                 self.stray = self.stray or f"; {flaw}"
                 raise Malformed(flaw) from None
-            self.running[ident].settle(Malformed(flaw))
+            answered.settle(Malformed(flaw), ended=True)
             return
 
         # An array is a batch: [2025-03-26] basic/index §Batching
@@ -2074,7 +2095,7 @@ class Client(AbstractContextManager["Client"]):
                 request = None
             # An error without an id, over HTTP: our message was unreadable.
             if request:
-                request.settle(message)
+                request.settle(message, ended=True)
             else:
                 self.stray = f"; an answer came to an unknown id: {message!r:.200}"
             if is_id(ident):
@@ -2128,7 +2149,7 @@ class Client(AbstractContextManager["Client"]):
     def lost(self, problem: BaseException) -> None:
         """Fail all pending calls."""
         for request in list(self.running.values()):
-            request.settle(problem)
+            request.settle(problem, ended=True)
             request.hang_up()
 
     def record(self, way: str, place: Any = None, **more: Any) -> None:

@@ -1154,6 +1154,13 @@ call list_prompts
 > prompts/list
 << {"jsonrpc": "2.0", "id": {ID}, "result": {"prompts": [], "x": "\xff"}}
 raises Malformed
+== a question that is not JSON fails no call, even if it has its id | on: pipe 2025-11-25
+call list_prompts
+> 1 prompts/list
+<< {"jsonrpc": "2.0", "id": {ID:1}, "method": "ping", "params": NaN}
+<< {"method": "ping", "params": NaN, "jsonrpc": "2.0", "id": {ID:1}}
+< 1 {"prompts": []}
+returns []
 == a session that is lost twice is opened once | on: http 2025-11-25
 call list_prompts
 > prompts/list
@@ -2078,6 +2085,30 @@ def test_a_list_that_fails_does_not_keep_a_call_from_being_sent(way):
         over.set()
 
 
+def test_nothing_in_a_line_that_is_too_long_is_taken_for_an_answer(monkeypatch):
+    """A user may choose the middle of a log message."""
+    monkeypatch.setattr(client, "MAX_MESSAGE_BYTES", 999)
+    run = """
+        ident = json.loads(sys.stdin.readline())["id"]
+        answer = {"jsonrpc": "2.0", "id": ident, "result": found}
+        middle = json.dumps(answer)[:-1] + ', "id": %d}' % ident
+        for pieces in range(1, 4):
+            head = '{"method": "notifications/message", "params": [' + middle
+            print(head.ljust(1000 * pieces) + middle + ']}', flush=True)
+        found["content"] = []
+        print(json.dumps(answer), flush=True)
+        sys.stdin.read()"""
+    with program("", run, stderr=lambda line: None) as one:
+        assert one.request("tools/call")["content"] == []
+
+
+def test_a_call_of_a_process_that_ends_is_not_waited_for():
+    with program("", "sys.stdin.readline()", stderr=lambda line: None) as one:
+        with pytest.raises(client.Disconnected):
+            one.request("tools/call", tag="ann")
+        assert one.unanswered == {}
+
+
 def test_a_response_that_comes_as_its_call_is_given_up_leaves_nothing():
     """It comes between the two steps in which the client notes the call."""
     server, gate = mcp.Server("x"), threading.Event()
@@ -2182,9 +2213,10 @@ def test_a_call_on_its_way_while_another_finds_the_session_lost(status, body):
     with answering(answer) as site:
         with client.connect(site.url, revision=NEWEST_LEGACY, trace=trace) as one:
             server.lost()
-            late = begin(one.call_tool, "late")
-            assert one.call_tool("first")["content"] == []
+            late = begin(one.call_tool, "late", tag="ann")
+            assert one.call_tool("first", tag="bob")["content"] == []
             assert late.result(PATIENCE)["content"] == []
+            assert one.unanswered == {}
     assert server.opened == 2
 
 
@@ -2193,10 +2225,13 @@ def test_a_call_whose_stream_cannot_be_resumed_is_not_sent_again(status, body):
     with restarting(status, body) as (server, one):
         server.breaks = True
         with pytest.raises(client.Disconnected, match="resumed"):
-            one.call_tool("pay")
+            one.call_tool("pay", tag="ann")
+        # The server may still run it, until the client knows that the session is lost.
+        assert list(one.unanswered.values()) == ["ann"]
         assert server.ran == 1
         server.breaks = False
         assert one.call_tool("pay")["content"] == []
+        assert one.unanswered == {}
     assert (server.ran, server.opened) == (2, 2)
 
 

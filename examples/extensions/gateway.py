@@ -34,10 +34,11 @@ the client's requests that are passed on), `maxBytes` (of one message), `users`.
 *principal*.
 
 `users` has credentials for each principal, {"ann": {"headers": {"Authorization":
-"Bearer ${ANNS_TOKEN}"}}}, or "env" for a command; others are refused. The entry's own
-`headers` and `env` are for the lists. A credential that a client sends is never passed
-on: it was issued for the gateway, and the server that got it could use it here
-(basic/authorization/security-considerations §Access Token Privilege Restriction).
+"Bearer ${ANNS_TOKEN}"}}}, or "env" for a command; others are refused. They are all that
+ann's calls have: the entry's own `headers` and `env`, and logins, are for the lists. A
+credential that a client sends is never passed on: it was issued for the gateway, and
+the server that got it could use it here (basic/authorization/security-considerations
+§Access Token Privilege Restriction).
 
 A profile with `search` shows two tools in place of all, find_tools and call_tool, so
 that a model reads only the definitions that it needs.
@@ -51,14 +52,16 @@ server asks.
 A call runs on its handler's thread; one of a modern client to a legacy upstream, which
 may ask, on its own. Each upstream has two more threads: `keep-NAME`
 connects, fetches the lists, and reconnects when the upstream fails; meanwhile, only its
-tools are missing. `hear-NAME` waits for the changes that it announces. Threads share
-dicts, each of which is changed or replaced in a single operation.
+tools are missing. `hear-NAME` waits for the changes that it announces. `watch-NAME`
+subscribes to URIs again, which may take long. Threads share dicts, each of which is
+changed or replaced in a single operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
-refused while calls of several clients run. A call that was cancelled, or took too long,
-counts until the server has answered it; further calls of other principals get a new
-connection. Request state is signed for its principal. Without `clients`, there is one
+refused while calls of several clients run. A call that was cancelled, took too long or
+failed on the way counts until the server has answered it; further calls of other
+principals get a new connection, and those of its own one that is theirs alone. Request
+state is signed for its principal, server and request. Without `clients`, there is one
 principal: anyone who reaches the gateway may use it, and modern clients over HTTP
 (without sessions) share one connection, even with "session": "client".
 
@@ -174,6 +177,7 @@ MAX_PROGRESS = 1000  # characters of a progress message, and of an elicitationId
 MAX_FOUND = 10  # tools in the answer of find_tools
 MAX_FOUND_BYTES = 2**16  # of that answer, unless one tool has more
 MAX_WORDS = 20  # words of a search
+MAX_TOKENS = 10  # of logins, the last ones, that are not shown
 # ---- of each principal, and of all clients together that have none
 MAX_OWN = 32  # connections for single clients
 OWN_SECONDS = 3600.0  # how long one is kept that nobody uses
@@ -197,6 +201,9 @@ OURS = re.compile(
     "authorization|proxy-.*|cookie|host|connection|keep-alive|te|trailer|upgrade|"
     "transfer-encoding|expect|content-.*|accept.*|origin|mcp-.*|last-event-id"
 )
+
+# A URL; its user and password are refused later.
+ADDRESS = re.compile(r"https?://([^/?#]*@)?(\[[^]]*\]|[^/?#@:\[]+)(:\d*)?([/?#]|$)")
 
 TEXT, OBJECT, FLAG = {"type": "string"}, {"type": "object"}, {"type": "boolean"}
 TEXTS: Message = {"type": "array", "items": TEXT}
@@ -245,6 +252,7 @@ KINDS = dict(
         ),
     ]
 )
+LISTS = ["tools", "prompts", "resources"]  # whose changes we subscribe to
 CALLS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}
 
 
@@ -379,32 +387,6 @@ def without_answers(params: Message) -> Message:
     return {name: one for name, one in params.items() if name not in added}
 
 
-def identity(ctx: Context) -> str:
-    """Return what the request that brings an answer must repeat, as a digest."""
-    params = without_answers(ctx.params)
-    params.pop("_meta", None)
-    named = json.dumps([ctx.principal, ctx.method, params], sort_keys=True)
-    return hashlib.sha256(named.encode("utf-8", "replace")).hexdigest()
-
-
-def sealed(ctx: Context, state: Any) -> str:
-    """Return an upstream's request state, signed for this request and principal: the
-    upstream cannot tell our clients apart."""
-    if not isinstance(state, str):
-        raise Malformed("its requestState is not a string")
-    bound = f"{identity(ctx)} {state}".encode("utf-8", "replace")
-    return f"{hmac.new(ctx.server.state_key, bound, 'sha256').hexdigest()}.{state}"
-
-
-def opened(ctx: Context, state: str) -> str:
-    """Return what was sealed; RpcError if it was not, or for another request."""
-    theirs = state.partition(".")[2]
-    pair = [one.encode("utf-8", "replace") for one in (sealed(ctx, theirs), state)]
-    if not hmac.compare_digest(*pair):
-        raise RpcError(INVALID, "requestState is not valid here: retry without it")
-    return theirs
-
-
 def keys_of(table: Mapping[Any, Any], principal: str) -> list[Any]:
     """Return the keys of a principal's entries, the oldest first."""
     return [key for key, one in list(table.items()) if one.principal == principal]
@@ -453,14 +435,19 @@ class Redactor:
     """Takes an upstream's secrets out of a text.
 
     They are what its entry in the file says: the query of the URL, headers, variables
-    and arguments, even if these are written into the command. Short ones are words,
-    such as "-y" or "true".
+    and arguments, even if these are written into the command; and the tokens of logins.
+    Short ones are words, such as "-y" or "true".
     """
 
     def __init__(self, options: Message) -> None:
         command = options.get("command") or []
-        program, hint = "".join(command[:1]), ""
+        first = program = "".join(command[:1])
+        hint = ""
         words = [*options.get("env", {}).values(), *command[1:]]
+        said = options.get("raw", {}).get("oauth")
+        if isinstance(said, dict):
+            names = ("client_secret", "clientSecret")
+            words += [str(said.get(name, "")) for name in names]
         headers = [*options.get("headers", {}).values()]
         for user in options.get("users", {}).values():
             headers += user.get("headers", {}).values()
@@ -469,11 +456,14 @@ class Redactor:
             program, *more = re.split(r"[\s=\0]+", program)
             words += [one for word in more for one in (word, word.partition("=")[2])]
             hint = " (arguments belong in args)" if more else ""
-        self.command = repr(command), repr([program]) + hint
+        # An OSError repeats the first word.
+        pairs = [(repr(command), repr([program]) + hint)]
+        pairs += [(form, program) for form in (first, repr(first)[1:-1])]
+        self.command = pairs if command else []
         for value in headers:
             words += [value, value.rpartition(" ")[2]]
         for word in command[1:]:
-            words.append(word.partition("=")[2])
+            words += re.split("[=:]", word, maxsplit=1)[1:]
         url = options.get("url", "")
         words += [*re.split("[?#]", url)[1:], *re.findall("//([^/]*)@", url)]
         for _, value in parse_qsl(urlsplit(url).query) if "[" not in url else []:
@@ -482,16 +472,31 @@ class Redactor:
         secret = [one for one in known if len(one) > 5 and not self._is_plain(one)]
         # the longest first: one may be a part of another
         self.secrets = sorted(secret, key=len, reverse=True)
+        self.tokens: list[str] = []
+
+    def learning(self, make: Any) -> Any:
+        """Return a function that makes the headers of a login; take its token out."""
+
+        def headers(verb: str, url: str) -> Message:
+            made: Message = make(verb, url)
+            for value in made.values():
+                token = str(value).rpartition(" ")[2]
+                others = [one for one in self.tokens if one != token]
+                self.tokens = [token, *others][:MAX_TOKENS]
+            return made
+
+        return make and headers
 
     @staticmethod
     def _is_plain(word: str) -> bool:
-        is_option = word.startswith("-") and "=" not in word
-        return is_option or "?" not in word and os.path.exists(word)
+        is_option = re.fullmatch("--[a-z][a-z0-9-]*", word)
+        return bool(is_option) or "?" not in word and os.path.exists(word)
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
-        text = text.replace(*self.command)
-        for secret in self.secrets:
+        for told, shown in self.command:
+            text = text.replace(told, shown)
+        for secret in (*self.secrets, *self.tokens):
             for form in (secret, json.dumps(secret)[1:-1]):
                 text = text.replace(form, "***")
         return text
@@ -525,22 +530,21 @@ class Bounded(Client):
         self.limit = limit
         super().__init__(target, **options)
 
-    def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
-        flaw = f"a message of more than {self.limit} bytes"
-        if len(data) <= self.limit:
+    def decode(self, data: bytes) -> Any:
+        if len(data) > self.limit:
+            raise RpcError(INVALID, f"a message of more than {self.limit} bytes")
+        if data.count(b"[") + data.count(b"{") > MAX_PARTS:
             flaw = f"a message with more than {MAX_PARTS} arrays and objects"
-            if data.count(b"[") + data.count(b"{") <= MAX_PARTS:
-                super().receive(data, request, place)
-                return
-        problem = Malformed(flaw)
-        found = re.match(rb'\{(?:"jsonrpc": ?"2.0", ?)?"id": ?(\d{1,15}),', data)
-        found = found or re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
-        asked = self.running.get(int(found[1])) if found else request
-        if asked is None and len(self.running) == 1:
-            asked = next(iter(self.running.values()), None)
-        if asked is None:
-            raise problem
-        asked.settle(problem)
+            raise RpcError(INVALID, flaw)
+        return super().decode(data)
+
+    @property
+    def stray(self) -> str:
+        """Show nobody what came for another; it is logged."""
+        return ""
+
+    @stray.setter
+    def stray(self, text: str) -> None: ...
 
 
 class Call:
@@ -595,8 +599,9 @@ class Connection:
     """A connection to an upstream, for all clients or for one.
 
         values     forwarded headers
-        user       the headers and variables of one user
-        principal  the first caller's; "" for the upstream's main connection
+        user       the headers and variables of one user; None: those of the entry
+        principal  the first caller's, or, once it is retired, of the one who bars
+                   others from it; "" for the upstream's main connection
         client     None until it is up
         calls      those in progress on it
         retired    true once it takes no further calls: one of another principal was
@@ -615,7 +620,7 @@ class Connection:
         user: Message | None = None,
     ):
         self.upstream, self.values, self.principal = upstream, dict(values), principal
-        self.user = user or {}
+        self.user = user
         self.calls: list[Call] = []
         self.retired = False
         self.visits: dict[str, Call] = {}
@@ -942,9 +947,8 @@ class Upstream:
         self.closed = threading.Event()
         # By kind and by their name: definitions.
         self.items: dict[str, dict[str, Message]] = {kind: {} for kind in KINDS}
-        # subscriptions to open: these, and URIs
-        self.wanted = [["tools", "prompts", "resources"]]
-        self.watched: dict[str, str] = {}  # these URIs, and who asked for them first
+        self.watched: dict[str, str] = {}  # URIs, and who asked for them first
+        self.watcher = threading.Thread()  # the last one that subscribed to them
         # subscriptions that it granted
         self.heard: list[tuple[list[str], Subscription]] = []
         self.changed: set[str] = set()  # URIs, which clients are told of soon
@@ -1005,14 +1009,14 @@ class Upstream:
     def transport(self, connection: Connection) -> Transport:
         """Make the transport of a connection."""
         options, user = self.options, connection.user
+        shared, own = ({}, user) if user is not None else (options, {})
         if "url" in options:
-            own, values = user.get("headers", {}), connection.values
-            headers = merge_headers(options.get("headers", {}), values, own)
-            # A user has other credentials than those that were logged in with.
-            hook = None if user else self.login.hook(headers)
+            of_all, of_user = shared.get("headers", {}), own.get("headers", {})
+            headers = merge_headers(of_all, connection.values, of_user)
+            hook = self.login.hook(headers) if user is None else None
             sse = options.get("sse", False)
             return HttpTransport(options["url"], headers, authorize=hook, sse=sse)
-        env = {**(options.get("env") or {}), **user.get("env", {})}
+        env = {**(shared.get("env") or {}), **own.get("env", {})}
         return StdioTransport(options["command"], environment(env), options.get("cwd"))
 
     def as_asked(self, question: Any) -> Any:
@@ -1068,17 +1072,19 @@ class Upstream:
     def _follow(self, client: Client) -> None:
         """Offer what the server offers until we close, or raise when it is gone."""
         self.client, self.why = client, "it has just gone"
-        self.main.retired = False
+        self.main.retired, self.main.principal = False, ""
         self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
         self.note("state", " is up")
         listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
         try:
             while not self.closed.is_set():
-                self._subscribe(client)
+                # Before they are listed, so that no change is missed.
+                self._subscribe(client, [LISTS])
                 for kind in KINDS.values():
                     self._publish(kind, self._fetch_or_note(client, kind))
                 self.tried.set()
                 self.ready.set()
+                self._watch_again(client)
                 self._await_change(client)
                 is_busy = listings.take() is None
                 self.closed.wait(BUSY_SECONDS if is_busy else CHANGE_SECONDS)
@@ -1117,17 +1123,27 @@ class Upstream:
                 if not one.calls and (has_left or one.used < long_ago):
                     self._end(key)
 
-    def _subscribe(self, client: Client) -> None:
-        """Open the subscriptions that are wanted and missing.
+    def _subscribe(self, client: Client, wanted: list[list[str]]) -> None:
+        """Open the subscriptions that are missing, unless the client is replaced."""
+        for pair in list(self.heard):
+            if pair[1].over.is_set():
+                with contextlib.suppress(ValueError):  # another thread does the same
+                    self.heard.remove(pair)
+        for one in wanted:
+            if self.client is client and one not in [what for what, _ in self.heard]:
+                self.listen(client, one)
 
-        This comes before listing, so that no change is missed.
-        """
-        self.heard = [
-            (wanted, one) for wanted, one in self.heard if not one.over.is_set()
-        ]
-        for wanted in list(self.wanted):
-            if wanted not in [what for what, _ in self.heard]:
-                self.listen(client, wanted)
+    def _watch_again(self, client: Client) -> None:
+        """Subscribe to the URIs, on a thread: the lists do not wait for it."""
+
+        def subscribe() -> None:
+            with contextlib.suppress(OSError):  # the keeper connects again
+                self._subscribe(client, [[uri] for uri in list(self.watched)])
+
+        if self.watched and not self.watcher.is_alive():
+            name = "watch-" + self.name
+            self.watcher = threading.Thread(target=subscribe, name=name, daemon=True)
+            self.watcher.start()
 
     def _fetch_or_note(self, client: Client, kind: Kind) -> dict[str, Message]:
         """Return a list, without what clients could not read."""
@@ -1272,7 +1288,7 @@ class Upstream:
             params = without_answers(params)
         asked, state = params, params.get("requestState")
         if state is not None:
-            asked = {**params, "requestState": opened(ctx, str(state))}
+            asked = {**params, "requestState": self._opened(ctx, params)}
         for _ in range(10):  # rounds of questions
             result = self._request(ctx, asked)
             if result.get("resultType") != "input_required":
@@ -1283,7 +1299,8 @@ class Upstream:
             if is_modern:
                 more: Message = {"inputRequests": named} if named else {}
                 if "requestState" in result:
-                    more["requestState"] = sealed(ctx, result["requestState"])
+                    state = result["requestState"]
+                    more["requestState"] = self._sealed(ctx, params, state)
                 return {**result, **more}
             asked = {**params, "inputResponses": ask(ctx, named)}
             if "requestState" in result:
@@ -1291,6 +1308,28 @@ class Upstream:
         raise RpcError(
             INTERNAL, f"The server {self.name} asked for input more than 10 times"
         )
+
+    def _sealed(self, ctx: Context, params: Message, state: Any) -> str:
+        """Return the server's request state, signed for this request: the server cannot
+        tell our clients apart, nor another server that its client is another's."""
+        if not isinstance(state, str):
+            raise Malformed("its requestState is not a string")
+        repeated = {**without_answers(params), "_meta": None}
+        server = [self.options.get(name) for name in ("command", "cwd", "url")]
+        bound = [self.name, server, ctx.principal, ctx.method, repeated, state]
+        text = json.dumps(bound, sort_keys=True).encode()
+        return f"{hmac.new(ctx.server.state_key, text, 'sha256').hexdigest()}.{state}"
+
+    def _opened(self, ctx: Context, params: Message) -> str:
+        """Return what was sealed; RpcError if it was not, or for another request."""
+        state = str(params["requestState"])
+        theirs = state.partition(".")[2]
+        sealed = self._sealed(ctx, params, theirs)
+        # json.dumps() keeps what cannot be encoded.
+        pair = [json.dumps(one).encode() for one in (sealed, state)]
+        if not hmac.compare_digest(*pair):
+            raise RpcError(INVALID, "requestState is not valid here: retry without it")
+        return theirs
 
     def _request(self, ctx: Context, params: Message) -> Message:
         """Send a request. Any failure becomes an RpcError that names the server."""
@@ -1371,14 +1410,16 @@ class Upstream:
             (one, given[one.lower()]) for one in names if one.lower() in given
         )
         user, who = self._user_of(call.ctx), None  # type: Any, Any
-        if user:
+        if user is not None:
             who = call.principal
         if self.options.get("session") == "client":
             # A client without a session has many peers, and one principal.
             is_brief = isinstance(call.ctx.peer, PostPeer)
             who = call.principal if is_brief else call.ctx.peer
-        key = who, values
         with self.lock:
+            if who is None and self._bars_others(call.principal):
+                who = call.principal
+            key = who, values
             is_shared = key == (None, ())
             found = self.own.pop(key, self.main if is_shared else None)
             barred_by = found.barred_by(call) if found else None
@@ -1393,17 +1434,20 @@ class Upstream:
             found.calls.append(call)
             return found
 
+    def _bars_others(self, principal: str) -> bool:
+        """Tell whether a principal has barred others from a shared connection, which
+        still is there: with one of their own, they can do so only once."""
+        return any(
+            one.retired and one.principal == principal
+            for one in (self.main, *self.own.values())
+        )
+
     def _retire(self, connection: Connection, principal: str) -> None:
         """Keep a connection until its calls have ended, as one of the principal that
-        barred it; end the principal's oldest if there are too many."""
-        connection.retired = True
-        if connection is self.main:
-            return
-        connection.principal = principal
-        own = keys_of(self.own, principal)
-        for key in [one for one in own if self.own[one].retired][: 1 - MAX_OWN]:
-            self._end(key)
-        self.own[connection, ()] = connection
+        barred it."""
+        connection.retired, connection.principal = True, principal
+        if connection is not self.main:
+            self.own[connection, ()] = connection
 
     def _end(self, key: Any) -> None:
         """End a connection, on a thread: a program may take seconds to end."""
@@ -1499,7 +1543,7 @@ class Login:
 
         def authorize(refusal: HttpError) -> Any:
             try:
-                headers = make(refusal)
+                headers = self.upstream.redactor.learning(make(refusal))
                 self._note(False)
                 return headers
             except oauth.LoginNeeded:
@@ -1582,8 +1626,11 @@ class Login:
         )
         try:
             hook = oauth.hook_for(self.settings(), browser=browser)
+            learning = self.upstream.redactor.learning
             transport = HttpTransport(
-                options["url"], options.get("headers"), authorize=hook
+                options["url"],
+                options.get("headers"),
+                authorize=lambda refusal: learning(hook(refusal)),
             )
             Client(transport, timeout=LIST_SECONDS).close()
         except Exception as problem:
@@ -1815,7 +1862,6 @@ class Profile(Server):
             return
         if list(upstream.watched.values()).count(who) < MAX_WATCHED:
             upstream.watched[theirs] = who
-            upstream.wanted.append([theirs])
             if upstream.client is not None:
                 upstream.listen(upstream.client, [theirs])
 
@@ -2066,13 +2112,17 @@ def expanded(text: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, text)
 
 
-def users_of(raw: Message, known: set[str]) -> Message:
+def users_of(entry: host_files.Entry, known: set[str]) -> Message:
     """Return the credentials of each user, expanded; ValueError if one cannot be used.
     `known`: the principals of the clients."""
-    users: Message = raw["users"]
+    users: Message = entry.raw["users"]
     unknown = ", ".join(users.keys() - known)
     if unknown:
         raise ValueError(f"/users: {unknown} must be among the clients")
+    kind = "env" if entry.command else "headers"
+    for user, given in users.items():
+        if given.keys() != {kind}:
+            raise ValueError(f"/users/{user} must have {kind}, and nothing else")
     return {
         user: {
             kind: {name: expanded(value) for name, value in values.items()}
@@ -2096,7 +2146,7 @@ def options_of(entry: host_files.Entry, key_header: str, known: set[str]) -> Mes
     options = {name: entry.raw[name] for name in ours if name in entry.raw}
     if "users" in entry.raw:
         try:
-            options["users"] = users_of(entry.raw, known)
+            options["users"] = users_of(entry, known)
         except ValueError as problem:
             raise ValueError(f"{where}{problem}") from None
     options.update(raw=entry.raw, env=dict(entry.env), cwd=entry.cwd)
@@ -2106,14 +2156,14 @@ def options_of(entry: host_files.Entry, key_header: str, known: set[str]) -> Mes
     options["startup"] = entry.startup or max(START_SECONDS, entry.timeout or 0)
     if entry.command:
         return {**options, "command": list(entry.command)}
-    if not re.match("https?://[^/]", entry.url):
-        raise ValueError(f"{where}url must begin with http:// or https://")
+    if not ADDRESS.match(entry.url):
+        raise ValueError(f"{where}url must begin with http(s)://HOST[:PORT]")
     return {**options, "url": entry.url, "sse": entry.kind == "sse"}
 
 
 def configure_one(url: str) -> Setup:
     """Make one upstream, whose names stay as they are."""
-    if not re.match("https?://[^/]", url):
+    if not ADDRESS.match(url):
         raise ValueError("expected a file or an http(s) URL")
     name = bare(url)
     upstream = Upstream(name, {"url": url}, prefix="")

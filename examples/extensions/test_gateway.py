@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -298,6 +299,7 @@ def test_gateway_names_what_is_wrong_with_a_file(tmp_path, config, word):
         ({}, "command"),
         ({"command": []}, "command"),
         ({"url": "ftp://x"}, "url must begin"),
+        ({"url": "http://ann:s3cret/part@x/mcp"}, "url must begin"),
         ({**X, "revision": "x"}, "revision"),
         ({**X, "session": "mine"}, "session"),
         ({**X, "env": {"A": []}}, "env"),
@@ -322,7 +324,7 @@ def test_gateway_leaves_out_a_server_that_cannot_be_understood(
     members = setup.profiles["all"].members
     assert [member.upstream.name for member in members] == ["good"]
     printed = capsys.readouterr()[1]
-    assert "'bad'" in printed and word in printed
+    assert "'bad'" in printed and word in printed and "s3cret" not in printed
 
 
 @parametrize(
@@ -555,6 +557,32 @@ def test_gateway_collects_changes(monkeypatch):
         assert upstream.woken.wait(PATIENCE)
         time.sleep(0.02)
     assert len(listed) == 1
+
+
+def test_lists_do_not_wait_for_subscriptions():
+    held, gate = threading.Event(), threading.Event()
+
+    class Slow(mcp.Server):
+        def handle(self, message, *others, **options):
+            if message.get("method") == "resources/subscribe" and held.is_set():
+                gate.wait(PATIENCE)
+            super().handle(message, *others, **options)
+
+    server, heard = working("slow", Slow), queue.SimpleQueue()
+    server.resource("app://{+name}")(lambda name: name)
+    with behind(server, revision=NEWEST_LEGACY) as upstream:
+        with fronting(upstream) as front:
+            assert upstream.ready.wait(PATIENCE)
+            with front.listen(["up+app://1"], heard.put):
+                held.set()
+                before = upstream.client
+                before.close()  # as at a restart
+                wait_until(lambda: upstream.client not in (None, before))
+                assert upstream.ready.wait(PATIENCE) and names_of(front) == ["up__work"]
+                gate.set()
+                wait_until(lambda: ["app://1"] in [one for one, _ in upstream.heard])
+                server.changed("app://1")
+                assert heard.get(timeout=PATIENCE) == "up+app://1"
 
 
 def test_an_upstream_that_never_rests_is_listed_seldom(monkeypatch):
@@ -1340,6 +1368,36 @@ def test_an_answer_reaches_only_the_call_that_asked(version, flaw):
         upstream.close()
 
 
+@parametrize("flaw", ["", "half a character", "another server"])
+def test_a_state_comes_back_as_it_was_to_the_server_that_gave_it(flaw, monkeypatch):
+    monkeypatch.setenv("MCP_STATE_KEY", "the same for both profiles")
+    server, states = mcp.Server("states"), []
+    server.tool(lambda: "", name="buy")
+
+    @server.method("tools/call")
+    def call(params: dict, ctx: mcp.Context) -> dict:
+        states.append(params.get("requestState"))
+        if states[-1] is not None:
+            return {"content": []}
+        return {"resultType": "input_required", "requestState": "buy?item"}
+
+    with behind(server, "one") as one, behind(server, "two") as two:
+        profiles = []
+        for upstream in (one, two):
+            renamed = {upstream.name: {"buy": "do"}}
+            profiles.append(gw.Profile("all", [(upstream, ["*"])], renamed))
+            upstream.keeper.start()
+            assert upstream.ready.wait(PATIENCE)
+        state = call_as("ann", profiles[0], "do")["requestState"]
+        if flaw == "half a character":
+            state = state.replace("?", "\ud800")
+        profile = profiles[flaw == "another server"]
+        found = call_as("ann", profile, "do", requestState=state)
+        gw.close_all([one, two])
+    assert states == ([None] if flaw else [None, "buy?item"])
+    assert ("is not valid here" in json.dumps(found)) == bool(flaw)
+
+
 @parametrize("key, word", [("one key for all workers", "Two?"), ("", "not valid")])
 def test_another_worker_takes_an_answer_if_the_key_is_the_same(key, word, monkeypatch):
     monkeypatch.setenv("MCP_STATE_KEY", key)
@@ -1476,6 +1534,12 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
         ({"command": [f"/none/such -k {SECRET}"], "env": {"K": "v"}}, "in args"),
         ({"command": [f"KEY={SECRET} /none/such"]}, "in args"),
         ({"command": [f"/none/such\t{SECRET}"]}, "in args"),
+        ({"command": [f"/none/such\u00a0--key:{SECRET}"]}, "in args"),
+        ({"command": [f"/none/such -p{SECRET}"]}, "in args"),
+        ({"command": ["/none/such --key s3cre"]}, "in args"),
+        ({"command": [sys.executable, "-c", FAIL, "-p" + SECRET]}, "bad: *** of"),
+        ({"command": [sys.executable, "-c", FAIL, "--k:" + SECRET]}, "bad: *** of"),
+        ({"command": [sys.executable, "-c", FAIL, "--verbose"]}, "bad: --verbose of"),
         (
             {
                 "command": [
@@ -1509,13 +1573,14 @@ def test_what_the_file_says_reaches_nobody(options, word, capsys):
             front.call_tool("it__x")
     said = str(caught.value)
     assert "it is down" in said and word in said
-    assert SECRET not in said + json.dumps(caught.value.data) + capsys.readouterr()[1]
+    shown = said + json.dumps(caught.value.data) + capsys.readouterr()[1]
+    assert not re.search("s3cre|Value", shown)
 
 
 @parametrize("place", ["?key=" + SECRET, ""])
 def test_what_an_upstream_repeats_of_it_reaches_nobody(place, capsys):
     def answer(headers: dict, message: dict) -> bytes:
-        said = f"refused {headers[':path']} {headers.get('x-key')}"
+        said = f"refused {headers[':path']} {headers.get('x-key')} []"
         body = {"jsonrpc": "2.0", "id": message.get("id")}
         body["error"] = {"code": -1, "message": said, "data": {"at": [said]}}
         return http_answer(200, {"Content-Type": "application/json"}, json.dumps(body))
@@ -1523,7 +1588,7 @@ def test_what_an_upstream_repeats_of_it_reaches_nobody(place, capsys):
     with raw_tool(answer) as (_, site):
         options = {"url": site.url + place, "headers": {"X-Key": "Bearer " + SECRET}}
         with fronting(gw.Upstream("it", options)) as front:
-            with pytest.raises(mcp.RpcError, match="refused /mcp") as caught:
+            with pytest.raises(mcp.RpcError, match=r"refused /mcp.*\[\]") as caught:
                 front.call_tool("it__good")
     data = json.dumps(caught.value.data)
     assert SECRET not in str(caught.value) + data + capsys.readouterr()[1]
@@ -1599,7 +1664,7 @@ class Person:
         return self.client.call_tool(name, **options)["content"][0]["text"]
 
 
-KEYS = mcp.bearer({"key-of-ann": "ann", "key-of-bob": "bob"})
+KEYS = mcp.bearer({f"key-of-{name}": name for name in ("ann", "bob", "eve")})
 
 
 @contextlib.contextmanager
@@ -1653,10 +1718,10 @@ def test_a_late_question_goes_to_nobody_else(other, version):
             assert who.call("up__end") and not upstream.own
             said = who.call("up__ask")  # the upstream has answered ann
         assert "accept" in said and len(who.asked) == 1 and who.logs == ["a log"]
-        # Another user's call is on another connection, as all are from then on.
+        # Another user's call is on another connection, and hers on one of her own.
         assert len(upstream.own) == (other == "another user")
         assert "accept" in ann.call("up__ask")
-        assert len(upstream.own) == (other == "another user")
+        assert len(upstream.own) == 2 * (other == "another user")
 
 
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
@@ -1689,7 +1754,7 @@ class Silent(client.Transport):
 
     def __init__(self):
         self.calls, self.answers = [], queue.SimpleQueue()
-        self.on_call = lambda: None
+        self.on_call = lambda request: None
 
     def start(self):
         self.up = True
@@ -1706,7 +1771,7 @@ class Silent(client.Transport):
             request.settle({})
         if method == "tools/call":
             self.calls.append(ident)
-            self.on_call()
+            self.on_call(request)
         elif method == "initialize":
             declared = {"tools": {}, "logging": {}}
             info = {"name": "silent", "version": "1"}
@@ -1738,11 +1803,12 @@ class Silent(client.Transport):
 
 
 class Front:
-    """A user before a profile in this process; `came` has what is sent to them."""
+    """A user before a profile in this process, who accepts every question; `came` has
+    what is sent to them."""
 
     def __init__(self, profile, name):
         self.profile, self.name, self.came = profile, name, []
-        self.peer = mcp.Peer(self.came.append)
+        self.peer = mcp.Peer(self.take)
         info = {"name": name, "version": "1"}
         params = {"protocolVersion": NEWEST_LEGACY, "clientInfo": info}
         params["capabilities"] = {"elicitation": {}}
@@ -1753,7 +1819,14 @@ class Front:
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         message.update({"id": ident for ident in ids})
         took = {"peer": self.peer, "principal": self.name}
-        self.profile.handle(message, self.came.append, **took)
+        self.profile.handle(message, self.take, **took)
+
+    def take(self, message):
+        self.came.append(message)
+        if message.get("method") == "elicitation/create":
+            answer = {"jsonrpc": "2.0", "id": message["id"]}
+            answer["result"] = {"action": "accept", "content": {"pin": self.name}}
+            begin(self.profile.handle, answer, self.take, peer=self.peer)
 
     def call(self):
         self.send("tools/call", {"name": "up__wait"}, 1)
@@ -1789,21 +1862,32 @@ class Lines:
         return self.trace
 
 
-def play_giving_up(at, who_comes):
-    """Let ann give up a call, and her tool ask before line `at` of what follows, while
-    bob's call runs (which then begins, if `who_comes`); return whether there is one."""
+@contextlib.contextmanager
+def silent(**options):
+    """Yield ann and bob before an upstream, and the Silents of its connections."""
     made = []
 
     def transport(connection):
         made.append(Silent())
         return made[-1]
 
-    upstream = gw.Upstream("up", {"command": ["none"]})
+    upstream = gw.Upstream("up", {"command": ["none"], **options})
     upstream.transport = transport
     profile = gw.Profile("all", [(upstream, ["*"])])
     upstream.keeper.start()
     assert upstream.tried.wait(PATIENCE)
-    ann, bob = Front(profile, "ann"), Front(profile, "bob")
+    yield Front(profile, "ann"), Front(profile, "bob"), made, upstream
+    gw.close_all([upstream])
+
+
+def play_giving_up(at, who_comes, how):
+    """Let ann give up a call, and her tool ask before line `at` of what follows, while
+    bob's call runs (which then begins, if `who_comes`); return whether there is one."""
+    with silent() as (ann, bob, made, upstream):
+        return _play_giving_up(ann, bob, made, upstream, at, who_comes, how)
+
+
+def _play_giving_up(ann, bob, made, upstream, at, who_comes, how):
     running, told = [], []
 
     def begin_bob():
@@ -1817,9 +1901,12 @@ def play_giving_up(at, who_comes):
                 begin_bob()
             told.append(made[0].ask())
 
-    def given_up():
-        made[0].on_call = lambda: None
-        ann.cancel()
+    def given_up(request):
+        made[0].on_call = lambda request: None
+        if how == "cancelled":
+            ann.cancel()
+        else:  # as when a proxy answers
+            request.settle(mcp.HttpError(504, "too late"))
         lines.start()
 
     if not who_comes:
@@ -1835,25 +1922,61 @@ def play_giving_up(at, who_comes):
             one.answer()
         for one in running:
             one.result(PATIENCE)
-        gw.close_all([upstream])
     assert not bob.was_asked, f"before line {at}"
-    assert all("error" in one for one in told)
+    theirs = {"action": "accept", "content": {"pin": "ann"}}
+    assert all("error" in one or one["result"] == theirs for one in told)
     return lines.count >= at
 
 
+@parametrize("how", ["cancelled", "failed here"])
 @parametrize("who_comes", ["", "bob"])
-def test_at_no_moment_of_giving_up_a_call_is_another_user_asked(who_comes):
+def test_at_no_moment_of_giving_up_a_call_is_another_user_asked(who_comes, how):
     for at in itertools.count(1):
-        if not play_giving_up(at, who_comes):
+        if not play_giving_up(at, who_comes, how):
             break
     assert at > 20
+
+
+@parametrize("line", ["log", "question"])
+def test_a_line_that_is_too_large_is_not_taken_for_an_answer(line):
+    with silent(maxBytes=10_000) as (ann, bob, made, _):
+
+        def too_large(request):
+            message = {"jsonrpc": "2.0", "method": "notifications/message"}
+            message["params"] = {"level": "info", "data": "x" * 10_000}
+            if line == "question":
+                message.update(method="elicitation/create", id=request.id)
+            with contextlib.suppress(client.Malformed):
+                made[0].client.receive(mcp.encode(message))
+
+        made[0].on_call = too_large
+        calls = [begin(ann.call)]
+        wait_until(lambda: made[0].calls)
+        assert "result" in made[0].ask()  # her call runs
+        made[0].answer()
+        calls[0].result(PATIENCE)
+        assert len(ann.was_asked) == 2 and "result" in ann.came[-1]
+
+
+def test_what_came_for_one_user_is_not_in_the_error_of_another():
+    with silent(timeout=0.05) as (ann, bob, made, _):
+
+        def stray(request):
+            with contextlib.suppress(client.Malformed):
+                made[0].client.receive(b"ann's secret")
+            made[0].out(id=999, result={"content": "ann's secret"})
+
+        made[0].on_call = stray
+        bob.call()
+        assert "within 0.05 s" in str(bob.came[-1])
+        assert "secret" not in str(bob.came[-1])
 
 
 @needs_posix
 def test_a_connection_that_is_given_up_ends_after_its_calls():
     upstream = late_upstream()
     with crowd(upstream) as person:
-        ann, bob = person("ann"), person("bob")
+        ann, bob, eve = map(person, ("ann", "bob", "eve"))
         for who in (ann, bob):
             with pytest.raises(TimeoutError):
                 who.call("up__late", timeout=0.05)
@@ -1862,7 +1985,7 @@ def test_a_connection_that_is_given_up_ends_after_its_calls():
         wait_until(lambda: given_up.client and given_up.client.unanswered)
         running = begin(bob.call, "up__late")  # it may share what bob has given up
         wait_until(lambda: given_up.calls)
-        assert "accept" in ann.call("up__ask")
+        assert "accept" in eve.call("up__ask")
         assert len(upstream.own) == 2 and not given_up.client.closed
         bob.client.close()
         with pytest.raises(client.Disconnected):
@@ -1873,22 +1996,22 @@ def test_a_connection_that_is_given_up_ends_after_its_calls():
 
 
 @needs_posix
-def test_a_user_who_gives_up_calls_uses_up_their_own_share(monkeypatch):
-    monkeypatch.setattr(gw, "MAX_OWN", 2)
+def test_a_user_who_gives_up_calls_ends_none_of_another():
     upstream = late_upstream()
     with crowd(upstream) as person:
-        ann, bob = person("ann"), person("bob")
-        running = []
-        for _ in range(4):  # each time, bob keeps the connection with another call
+        ann, bob, eve = map(person, ("ann", "bob", "eve"))
+        running = [begin(eve.call, "up__late")]
+        wait_until(lambda: upstream.main.calls)
+        for _ in range(4):
             running.append(begin(bob.call, "up__late"))
             with pytest.raises(TimeoutError):
                 bob.call("up__late", timeout=0.05)
             wait_until(lambda: any(one.unanswered for one in live_clients(upstream)))
             assert "accept" in ann.call("up__ask")
+        # the shared one that he does not bar, and his
         principals = [one.principal for one in upstream.own.values()]
-        assert sorted(principals) == ['"ann"', '"bob"', '"bob"']
-        with pytest.raises(mcp.RpcError, match="closed"):  # the oldest has ended
-            running[1].result(PATIENCE)
+        assert sorted(principals) == ['"ann"', '"bob"']
+        assert not any(one.done() for one in running)
 
 
 def live_clients(upstream):
@@ -2124,37 +2247,43 @@ def test_each_user_has_credentials_of_their_own(tmp_path, monkeypatch, capsys):
     with raw_tool() as (_, site):
         web = {
             "url": site.url,
-            "headers": {"authorization": "for lists", "X-Own": "e"},
+            "headers": {"authorization": "for lists"},
             "users": {
                 "ann": {"headers": {"Authorization": "Bearer ${ANNS_TOKEN}"}},
-                "bob": {"headers": {"Authorization": "Bearer of-bob"}},
+                "bob": {"headers": {"X-Key": "of bob"}},
+                "dan": {"headers": {}},
             },
         }
         here = {
             "command": [sys.executable, "who.py"],
             "cwd": str(tmp_path),
-            "users": {"ann": {"env": {"TOKEN": "${ANNS_TOKEN}"}}, "bob": {}},
+            "env": {"TOKEN": "for lists"},
+            "users": {
+                "ann": {"env": {"TOKEN": "${ANNS_TOKEN}"}},
+                "bob": {"env": {}},
+            },
         }
-        keys = {f"key-of-{name}": name for name in ("ann", "bob", "eve")}
+        keys = {f"key-of-{name}": name for name in ("ann", "bob", "dan", "eve")}
         config = {"servers": {"web": web, "here": here}, "clients": {"keys": keys}}
         setup = gw.read_config(configure(tmp_path, config))
         upstreams = list(setup.upstreams.values())
         with crowd(*upstreams, authorize=setup.authorize) as person:
-            ann, bob, eve = [person(name) for name in ("ann", "bob", "eve")]
+            ann, bob, dan, eve = map(person, ("ann", "bob", "dan", "eve"))
             assert [ann.call("here__who"), bob.call("here__who")] == [SECRET, "nobody"]
-            for who in (ann, bob, ann):
+            for who in (ann, bob, dan, ann):
                 who.client.call_tool("web__good")
             for tool in ("web__good", "here__who"):
                 with pytest.raises(mcp.RpcError, match="no credentials"):
                     eve.client.call_tool(tool)
     sent = [
-        (message["method"], headers["authorization"], headers["x-own"])
+        (message["method"], headers.get("authorization"), headers.get("x-key"))
         for _, headers, message in site.asked
         if message.get("method") in ("tools/call", "tools/list")
     ]
     assert {one for method, one, _ in sent if method == "tools/list"} == {"for lists"}
-    own = [one for method, one, _ in sent if method == "tools/call"]
-    assert own == [f"Bearer {SECRET}", "Bearer of-bob", f"Bearer {SECRET}"]
+    own = [given for method, *given in sent if method == "tools/call"]
+    anns = [f"Bearer {SECRET}", None]
+    assert own == [anns, [None, "of bob"], [None, None], anns]
     assert SECRET not in capsys.readouterr().err
 
 
@@ -2165,6 +2294,8 @@ def test_each_user_has_credentials_of_their_own(tmp_path, monkeypatch, capsys):
         ({"ann": {"headers": {"X": "${NONE_SUCH}"}}}, "NONE_SUCH is not set"),
         ({"ann": {"header": {}}}, "header"),
         ({"ann": {"env": {"A": 7}}}, "string"),
+        ({"ann": {}}, "ann must have headers"),
+        ({"ann": {"env": {"A": "b"}}}, "ann must have headers"),
     ],
 )
 def test_credentials_that_cannot_be_used_are_said(tmp_path, users, word, capsys):
@@ -2243,17 +2374,22 @@ def guarded_upstream(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.setattr(gw, "NEAR_SECONDS", 0.02)
-    world, tokens, metadata = test_oauth.visited(monkeypatch), {"at1": "ann"}, {}
+    world, tokens, metadata = test_oauth.visited(monkeypatch), {"token-1": "ann"}, {}
     # It is not used: the client shows a page.
     world.change("issuer", {"device_authorization_endpoint": ISSUER + "/device"})
     server = mcp.Server("guarded")
     server.tool(lambda: "done", name="work")
+
+    @server.tool
+    def echo(ctx: mcp.Context) -> str:
+        raise mcp.RpcError(7, f"failed: {ctx.headers['authorization']}")
+
     authorize = mcp.bearer(tokens)
     with http_serving(server, metadata=metadata, authorize=authorize) as serving:
         metadata.update(guard.resource_metadata(serving.url, [ISSUER]))
         answer = {"token_type": "bearer", "expires_in": 3600}
         world.at[TOKEN] = [
-            (200, {**answer, "access_token": name}) for name in ("at1", "at2")
+            (200, {**answer, "access_token": name}) for name in ("token-1", "token-2")
         ]
         upstream = gw.Upstream("web", {"url": serving.url})
         upstream.tokens = tokens
@@ -2295,24 +2431,27 @@ def test_a_user_logs_in_through_the_client(guarded, version):
     with in_front(guarded, version) as (front, heard):
         await_names(front, heard, ["web__login"])
         assert said(front, "web__login") == "Logged in (web)"
-        await_names(front, heard, ["web__work"])
+        await_names(front, heard, ["web__work", "web__echo"])
         assert said(front, "web__work") == "done"
+        with pytest.raises(mcp.RpcError, match=r"failed: Bearer \*\*\*") as caught:
+            front.call_tool("web__echo")
+        assert "token-1" not in str(caught.value.data)
     guarded.close()
     # The token is kept: another gateway needs no login.
     again = gw.Upstream("web", guarded.options)
     with fronting(again) as front:
-        assert names_of(front) == ["web__work"]
+        assert names_of(front) == ["web__work", "web__echo"]
 
 
 @EACH_THAT_VISITS
 def test_a_call_that_needs_a_login_begins_it(guarded, version):
     with in_front(guarded, version) as (front, heard):
         assert said(front, "web__work") == "done"
-        await_names(front, heard, ["web__work"])
+        await_names(front, heard, ["web__work", "web__echo"])
         guarded.tokens.clear()  # nothing renews it
-        guarded.tokens["at2"] = "ann"
+        guarded.tokens["token-2"] = "ann"
         assert said(front, "web__work") == "done"
-        await_names(front, heard, ["web__work"])
+        await_names(front, heard, ["web__work", "web__echo"])
 
 
 @EACH_THAT_VISITS
@@ -2353,10 +2492,10 @@ def test_a_user_is_not_logged_in_as_another(guarded):
 
 
 def test_a_header_of_the_file_is_not_replaced_by_a_login(guarded):
-    headers = {"authorization": "Bearer at1"}
+    headers = {"authorization": "Bearer token-1"}
     upstream = gw.Upstream("web", {**guarded.options, "headers": headers})
     with fronting(upstream) as front:
-        assert names_of(front) == ["web__work"]
+        assert names_of(front) == ["web__work", "web__echo"]
         guarded.tokens.clear()
         with pytest.raises(mcp.RpcError, match="401"):
             front.call_tool("web__work")

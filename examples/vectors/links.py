@@ -1,8 +1,8 @@
 """Links: the ways to a server, over stdio, Streamable HTTP and HTTP+SSE.
 
 A link only carries: it sends what it is given and puts what comes into its inbox, as
-(number of the HTTP exchange or 0, what, data). What is "message" (data is JSON, or the
-text if it is not JSON), "http" (a part of the response) or "left" (the other end has
+(number of the HTTP exchange or 0, what, data). What is "message" (data is that of
+read_json()), "http" (a part of the response) or "left" (the other end has
 closed). All waiting is in the reader of the inbox, so a link can never hang a runner.
 """
 
@@ -50,12 +50,25 @@ def read_number(text: str) -> float:
 
 
 def read_json(text: bytes) -> Any:
-    """Read JSON; what is not JSON stays text."""
+    """Read JSON; what is not JSON stays text, and an object that is not UTF-8 stays
+    bytes."""
     hooks: Any = {"parse_constant": refuse_constant, "parse_float": read_number}
     try:
         return json.loads(text.decode(), **hooks)
+    except UnicodeDecodeError:
+        if isinstance(read_json(text.decode("latin-1").encode()), dict):
+            return text[:1000]
     except (ValueError, RecursionError):
-        return text[:1000].decode(errors="replace")
+        pass
+    return text[:1000].decode(errors="replace")
+
+
+def rubbish(value: Any) -> Json:
+    """Say what came in the place of a message: `utf8` is there, and false, if it is one
+    in another encoding."""
+    if isinstance(value, bytes):
+        return {"rubbish": value.decode(errors="replace"), "utf8": False}
+    return {"rubbish": value}
 
 
 def is_message(value: Any) -> bool:
@@ -245,10 +258,11 @@ class Http(Link):
             self._follow(number, answer)
             return b""
         text = answer.read(LIMIT)
-        if answer.headers.get_content_subtype() == "json" and text and not self.sse:
-            # What a GET or a refusal brings is a page about it, if it is not a message.
+        sent = verb == "POST" and not self.sse  # what a GET brings answers no message
+        if answer.headers.get_content_subtype() == "json" and text and sent:
+            # What a refusal brings is a page about it, if it is not a message.
             value = read_json(text)
-            if (verb == "POST" and answer.status == 200) or is_message(value):
+            if answer.status == 200 or is_message(value):
                 self.inbox.put((number, "message", value))
         return text
 
@@ -257,7 +271,8 @@ class Http(Link):
         events: list[Json] = []
         event: Json = {}
         for line in iter(lambda: answer.readline(LIMIT), b""):
-            name, _, value = line.decode(errors="replace").rstrip("\r\n").partition(":")
+            text = line.decode(errors="surrogateescape").rstrip("\r\n")
+            name, _, value = text.partition(":")
             value = value[value.startswith(" ") :]
             if name == "data" and "data" in event:
                 event["data"] += "\n" + value
@@ -277,7 +292,8 @@ class Http(Link):
             self.ready.set()
         elif data and event.get("event", "message") == "message":
             source = 0 if self.sse else number
-            self.inbox.put((source, "message", read_json(data.encode())))
+            message = read_json(data.encode(errors="surrogateescape"))
+            self.inbox.put((source, "message", message))
 
     def hang_up(self, number: int) -> None:
         with contextlib.suppress(OSError, AttributeError, KeyError):

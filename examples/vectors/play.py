@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from links import FLOOD, Link
+from links import FLOOD, Link, rubbish
 from patterns import (
     BadVector,
     Json,
@@ -83,6 +83,9 @@ def meta_for(version: str, capabilities: Json) -> Json:
 SOUND = {"jsonrpc": "2.0", "method": {"$type": "string"}}
 # ... and an answer that says of it that it is not JSON.
 UNREAD = {"id": {"$any": [{"$absent": True}, None]}, "error": {"code": -32700}}
+# A server that limits the rate of requests (over HTTP with 429) can refuse any.
+LIMITED = {"error": {"message": {"$match": "[Rr]ate.?limit|[Tt]oo many requests"}}}
+BUSY = "time for it: it limits the rate of requests"
 
 
 def encode(message: Any) -> bytes:
@@ -206,6 +209,8 @@ class Talk:
             raise Ended(self.link.ended)
         if what == "http":
             self.link.exchanges[number].update(data)
+            if data.get("status") == 429:
+                raise Missing(BUSY)
             return
         self.link.spoke = True
         batch = isinstance(data, list) and self.scene.revision in BATCHES
@@ -216,6 +221,8 @@ class Talk:
             self.heard.append((number, message))
             self.transcript.append({"received": message})
             self._answer_ping(message, number)
+            if fits(LIMITED, message, {}):
+                raise Missing(BUSY)
             for pattern in self.vector.get("never", ()):
                 if fits(pattern, message, dict(self.saved)):
                     self.forbidden = True
@@ -236,7 +243,7 @@ class Talk:
         None: it answers what we have cancelled ourselves, behind another vector.
         """
         if not isinstance(item, dict):
-            return {"rubbish": item}
+            return rubbish(item)
         if not is_answer(item):
             return item
         name = json.dumps(item.get("id"))
@@ -511,8 +518,12 @@ class Talk:
         raise Missing(f"end within {PAGES} pages")
 
     def leave(self, step: Json) -> None:
-        """Close stdin; the process must exit within some times the limit."""
-        self.judge("left", self.link.close(step["exit"] * self.patience()))
+        """Close stdin, and take what still comes; the process must exit within some
+        times the limit."""
+        outcome = self.link.close(step["exit"] * self.patience())
+        with contextlib.suppress(Ended, Silent):
+            self.until(lambda: None, "end of the output", REST)
+        self.judge("left", outcome)
 
     def play(self) -> bool:
         """Play all steps; say whether they leave nothing open."""
@@ -563,9 +574,10 @@ class Talk:
         with contextlib.suppress(Failed, Silent):
             self.barrier({})  # a server that does one thing at a time has done it then
         self.grace = 1
+        longer = 4 * self.scene.seconds if silence.due else 0.0
         try:
             with contextlib.suppress(Failed):
-                self.until(silence.found, "late answer")
+                self.until(silence.found, "late answer", longer)
             raise Missing("answer in time: it came later")
         except Silent:
             pass

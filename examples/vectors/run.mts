@@ -6,10 +6,12 @@
 //     node run.mts [the same] [--header "NAME: VALUE"] URL
 //
 // Each vector has a process, or a session, of its own. runner.md says what run.py does beyond that.
+import { isUtf8 } from "node:buffer";
 import { spawn } from "node:child_process";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
+import { isDeepStrictEqual as same } from "node:util";
 
 type Json = any; // what JSON.parse() returns; undefined: a member that is not there
 const REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
@@ -21,6 +23,9 @@ const LISTS: Json = { // kind in `needs`, member of the result, name of an item
   "resources/list": ["resource", "resources", "uri"],
   "resources/templates/list": ["template", "resourceTemplates", "uriTemplate"],
 };
+// A server that limits the rate of requests (over HTTP with 429) can refuse any.
+const LIMITED = { error: { message: { $match: "[Rr]ate.?limit|[Tt]oo many requests" } } };
+const BUSY = "time for it: it limits the rate of requests";
 const OPTIONAL = ["ping", ...Object.keys(LISTS), ...Object.keys(MIRRORED), "resources/subscribe",
   "resources/unsubscribe", "completion/complete", "logging/setLevel", "subscriptions/listen"];
 const VERDICTS: Json = { MUST: "broken", SHOULD: "unwise", text: "remark" }, PAGES = 50;
@@ -53,16 +58,6 @@ const TYPES: Record<string, (v: Json) => boolean> = {
 };
 const isA = (v: Json, kinds: string) => kinds.split("|").some((kind) => TYPES[kind]?.(v));
 
-function same(a: Json, b: Json): boolean {
-  if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((v, n) => same(v, b[n]));
-  if (!isObject(a) || !isObject(b)) return a === b;
-  const names = Object.keys(a);
-  return names.length === Object.keys(b).length && names.every((n) => has(b, n) && same(a[n], b[n]));
-}
-function sameItems(a: Json[], b: Json[]): boolean {
-  const left = [...b], places = () => a.map((item) => left.findIndex((twin) => same(item, twin)));
-  return a.length === b.length && a.every((_, n) => places()[n] >= 0 && left.splice(places()[n], 1));
-}
 function conforms(v: Json, schema: Json): boolean { // the plainest keywords of JSON Schema
   if (!isObject(schema)) return schema !== false;
   if (has(schema, "type") && ![schema.type].flat().some((kind: string) => isA(v, kind))) return false;
@@ -96,7 +91,7 @@ const OPERATORS: Record<string, [string, (operand: Json, v: Json, saved: Json) =
   $type: ["", (o, v) => isA(v, o)],
   $use: ["", (o, v, s) => has(s, o) && same(v, s[o])],
   $save: ["", (o, v, s) => v !== undefined && Object.assign(s, { [o]: v }) === s],
-  $sameItems: ["array", (o, v, s) => Array.isArray(s[o]) && sameItems(v, s[o])],
+  $sameItems: ["array", (o, v, s) => Array.isArray(s[o]) && v.length === s[o].length && same(new Set(v), new Set(s[o]))],
   $fits: ["", (o, v, s) => v !== undefined && has(s, o) && conforms(v, s[o])],
   $match: ["string", (o, v) => new RegExp(o).test(v)],
   $range: ["number", within],
@@ -165,9 +160,13 @@ interface Wire {
   close(seconds: number): Promise<string>;
 }
 const sleep = (seconds: number) => new Promise((done) => setTimeout(done, seconds * 1000));
-const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-function readJson(bytes: Buffer): Json { // what is not JSON stays text
-  try { return JSON.parse(decoder.decode(bytes)); } catch { return bytes.toString().slice(0, 1000); }
+function readJson(bytes: Buffer): Json { // what is not JSON stays text; an object that is not UTF-8 stays bytes
+  const good = isUtf8(bytes);
+  try {
+    const value = JSON.parse(bytes.toString(good ? "utf8" : "latin1"));
+    if (good || isObject(value)) return good ? value : bytes;
+  } catch {} // not JSON
+  return bytes.toString().slice(0, 1000);
 }
 function linesTo(take: (line: Buffer) => void): (part: Buffer) => void {
   let rest = Buffer.alloc(0);
@@ -210,12 +209,12 @@ function openHttp(url: string, credentials: Json, put: Put): Wire { // each exch
     const type = (answer.headers["content-type"] ?? "").split(";")[0].trim().toLowerCase(), parts: Buffer[] = [];
     let events: Json[] = [], event: Json = {};
     const follow = linesTo((line) => {
-      const [, name, value] = /^([^:]*)(?:: ?)?(.*)$/s.exec(line.toString().replace(/\r$/, ""))!;
+      const [, name, value] = /^([^:]*)(?:: ?)?(.*)$/s.exec(line.toString("latin1").replace(/\r$/, ""))!;
       if (name) event[name] = name === "data" && has(event, "data") ? `${event.data}\n${value}` : value;
       if (line.length > 1 || !Object.keys(event).length) return;
-      put(number, "http", { events: (events = [...events, event]) });
-      if (event.data && (event.event ?? "message") === "message")
-        put(number, "message", readJson(Buffer.from(event.data)));
+      const data = Buffer.from(event.data ?? "", "latin1"); // each character was a byte
+      put(number, "http", { events: (events = [...events, event.data ? { ...event, data: data.toString() } : event]) });
+      if (data.length && (event.event ?? "message") === "message") put(number, "message", readJson(data));
       event = {};
     });
     put(number, "http", { status: answer.statusCode, headers: answer.headers });
@@ -223,8 +222,8 @@ function openHttp(url: string, credentials: Json, put: Put): Wire { // each exch
     answer.on("data", type === "text/event-stream" ? follow : (part) => parts.push(part));
     answer.on("close", () => {
       const text = Buffer.concat(parts), value = [text.length && /\/json$/.test(type) ? readJson(text) : []].flat();
-      const called = verb === "POST" && answer.statusCode === 200; // elsewhere it may be a page about it
-      if (value.length && (called || value.every((one) => has(one, "jsonrpc")))) put(number, "message", readJson(text));
+      const called = answer.statusCode === 200; // elsewhere it may be a page about it
+      if (verb === "POST" && value.length && (called || value.every((one) => has(one, "jsonrpc")))) put(number, "message", readJson(text));
       end(text.toString());
     });
   }
@@ -278,8 +277,10 @@ class Talk {
 
   take(number: number, what: string, data: Json) {
     if (what === "left") this.ended = true;
-    else if (what === "http") Object.assign(this.exchange(number), data);
-    else for (const item of Array.isArray(data) && BATCHES.includes(this.scene.revision) ? data : [data]) {
+    else if (what === "http") {
+      Object.assign(this.exchange(number), data);
+      if (data.status === 429) throw new Stop("missing", BUSY);
+    } else for (const item of Array.isArray(data) && BATCHES.includes(this.scene.revision) ? data : [data]) {
       const message = this.classify(item, number), never = this.vector.never ?? [];
       this.spoke = true;
       this.heard.push([number, message]);
@@ -287,12 +288,14 @@ class Talk {
         const reply = { jsonrpc: "2.0", id: message.id, result: {} };
         this.wire.send(number && ++this.last, Buffer.from(JSON.stringify(reply)), "POST", this.headers(reply, {}), 1);
       }
+      if (fits(LIMITED, message, {})) throw new Stop("missing", BUSY);
       this.forbidden ||= never.some((pattern: Json) => fits(pattern, message, { ...this.saved }));
       if (this.forbidden) throw new Stop("failed", "this must never come", message);
     }
   }
 
   classify(item: Json, number: number): Json { // is it an answer that was asked for?
+    if (Buffer.isBuffer(item)) return { rubbish: item.toString(), utf8: false };
     if (!isObject(item)) return { rubbish: item };
     if (!isAnswer(item)) return item;
     const name = JSON.stringify(item.id ?? null), { status = 200, resumes } = this.exchange(number);
@@ -451,8 +454,14 @@ class Talk {
     if (has(step, "hang_up")) return this.wire.hangUp(this.labels[step.hang_up]);
     if (has(step, "pages")) return this.readPages(step);
     if (!has(step, "exit")) return this.send(step);
-    const seconds = step.exit * this.scene.options.timeout * (this.spoke ? 1 : 4);
-    return this.wire.close(seconds).then((outcome) => this.judge("left", outcome));
+    return this.leave(step.exit * this.scene.options.timeout * (this.spoke ? 1 : 4));
+  }
+
+  async leave(seconds: number) { // close stdin, and take what still comes
+    const outcome = await this.wire.close(seconds);
+    await this.until(() => undefined, "end of the output", false, 1)
+      .catch((problem) => { if (!/silent|ended/.test(known(problem).kind)) throw problem; });
+    this.judge("left", outcome);
   }
 
   async step(step: Json): Promise<void> { // play it; if it fails, find out what that shows
@@ -487,6 +496,8 @@ class Talk {
 }
 
 // ---- one revision of a server
+
+const isGarbled = (vector: Json, heard: Json[]) => !vector.foreign && heard.some((one) => has(one, "utf8"));
 
 class Server {
   target: string[]; options: Json; revision: string; legacy: boolean; carrier: string;
@@ -552,11 +563,15 @@ class Server {
       const methods = talk?.all().flatMap((one) => [...one.refused]).filter((one) => OPTIONAL.includes(one));
       Object.assign(row, { why, received, sent: talk?.sent, refused: methods });
       row.verdict = kind === "failed" ? verdictOf(vector) : kind === "not set up" ? kind : "skipped";
-      const calls = kind === "no answer" && waiting.includes("tools/call"), idle = kind === "ended" && !waiting.some(Boolean);
+      const calls = kind === "no answer" && waiting.includes("tools/call"), idle = (kind === "ended" || vector.foreign) && !waiting.some(Boolean);
       if (/no answer|unread|ended/.test(kind)) // this is charged to no vector
         row.finding = { id: kind === "ended" ? "server-ended" : "no-answer", sure: !calls && !idle && !(kind === "ended" && vector.foreign) };
     } finally { await talk?.close(); }
-    return [row, talk?.all().flatMap((one) => one.heard.map(([, message]) => message)) ?? []];
+    const heard = talk?.all().flatMap((one) => one.heard.map(([, message]) => message)) ?? [];
+    const excused = row.verdict !== "passed" && row.finding?.id !== "server-ended";
+    if (excused && isGarbled(vector, heard)) // whatever else fails, may fail for that
+      return [{ ...vector, verdict: "skipped", why: "not UTF-8", carrier: this.carrier, revision: this.revision }, heard];
+    return [row, heard];
   }
 
   async playAll(vectors: Json[], jobs: number): Promise<Json[]> {
@@ -566,7 +581,8 @@ class Server {
       for (let vector; (vector = left.shift()); ) {
         const [row, heard] = await this.play(vector);
         rows.push(row);
-        if (row.verdict === "passed" && !vector.foreign) messages.push(...heard.map((one): [Json, string] => [one, row.id]));
+        if ((row.verdict === "passed" && !vector.foreign) || isGarbled(vector, heard))
+          messages.push(...heard.map((one): [Json, string] => [one, row.id]));
       }
     };
     await Promise.all(Array.from({ length: jobs }, work));

@@ -51,6 +51,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 SILENCES = 4  # vectors in a row without an answer: then the server is asked if it lives
 ORDER = "what other vectors sent before has changed the server"
 GIVEN_UP = "the server does not answer any more"
+GARBLED = "the server sends what is not UTF-8, which a rule for every message shows"
 # What no vector shows, and the sentence that makes it a rule.
 FINDINGS = {
     "no-answer": "a request is answered",
@@ -72,8 +73,8 @@ class Server(Scene):
         if self.carrier == "http" and revision == REVISIONS[0]:
             self.carrier = "sse"
             self.url = options.sse or self.url.rpartition("/")[0] + "/sse"
-        self.credentials = dict(line.partition(":")[::2] for line in options.header)
-        self.other = dict(line.partition(":")[::2] for line in options.other)
+        self.credentials = read_headers(options.header)
+        self.other = read_headers(options.other)
         self.turns = Turns()  # one object for all revisions of a run
         self.has: Json = {}
         self.info: Json = {}  # what the server says of itself
@@ -105,7 +106,7 @@ class Server(Scene):
             return link
         try:
             self._shake_hands(link, vector)
-        except (Failed, OSError) as failure:
+        except (Failed, Missing, OSError) as failure:
             link.close()
             why = ": ".join(show(one) for one in failure.args)
             raise NotSetUp(f"no handshake: {why}") from failure
@@ -150,7 +151,7 @@ class Server(Scene):
                 )
                 if not any([self._read_list(talk, method) for method in LISTS]):
                     raise TimeoutError("no list is answered")
-        except (Failed, NotSetUp, OSError) as failure:
+        except (Failed, Missing, NotSetUp, OSError) as failure:
             self.slow = isinstance(failure.__cause__ or failure, TimeoutError)
             return ": ".join(show(one, 1000) for one in failure.args)
         return ""
@@ -180,7 +181,7 @@ class Server(Scene):
                 params = {"cursor": answer["result"]["nextCursor"]}
             except TimeoutError:
                 return False  # a vector judges that
-            except (Failed, KeyError, TypeError):
+            except (Failed, Missing, KeyError, TypeError):
                 return True
         return True
 
@@ -195,7 +196,7 @@ class Server(Scene):
                     talk.send({"request": method, "later": True})
                 modern = {"result": {"resultType": {"$type": "string"}}}
                 talk.wait({"await": modern})
-        except (Failed, OSError):
+        except (Failed, Missing, OSError):
             return ""
         return "it serves requests of this revision, but not server/discover"
 
@@ -255,8 +256,9 @@ class Server(Scene):
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
                 unread = len(failure.args) > 1
-                strange = ended and "foreign" in vector  # no rule demands its answer
-                row.update(sure=unread or not strange and is_sure(talk.link, ended))
+                strange = "foreign" in vector
+                row.update(sure=unread or is_sure(talk.link, ended, strange))
+                row.update(lost=ended or strange)
         except NotSetUp as failure:
             self.silences += 1
             row.update(verdict=report.NOT_SET_UP, why=str(failure))
@@ -272,8 +274,12 @@ class Server(Scene):
             links[kind] = link
         elif link:
             link.close()
+        heard = talk.all_heard() if talk else []
+        excused = row["verdict"] != "passed" and row.get("finding") != "server-ended"
+        if excused and is_garbled(vector, heard):
+            row = {**self.row(vector), "verdict": "skipped", "why": GARBLED}
         row["seconds"] = round(time.monotonic() - began, 3)
-        return row, talk.all_heard() if talk else []
+        return row, heard
 
     def play_twice(
         self, vector: Json, links: dict[str, Link]
@@ -314,7 +320,7 @@ class Server(Scene):
             found.update({one: row.get(one) for one in ("why", "sent", "transcript")})
         if row.get("sure"):
             found["verdict"] = "broken"
-        elif name == "server-ended":
+        elif row.get("lost"):
             found["harms"] = "a client that sends this loses its server"
 
     def play_all(
@@ -335,7 +341,8 @@ class Server(Scene):
             else:
                 tell(row)
             # One fault, one charge: what made a vector fail is not charged again.
-            if "foreign" not in vector and row["verdict"] == "passed":
+            good = "foreign" not in vector and row["verdict"] == "passed"
+            if good or is_garbled(vector, heard):
                 self._charge(rules, rows, heard, row["id"])
             if self.silences >= SILENCES and not self.gone:
                 self._check_alive()
@@ -375,6 +382,8 @@ class Server(Scene):
         try:
             with contextlib.closing(self.connect({})) as link:
                 Talk(self, link, {}).barrier({})
+        except Missing:
+            return  # it refuses, so it lives
         except (Failed, NotSetUp, OSError) as failure:
             self.gone = f"{GIVEN_UP}: {show(failure.args[0])}"
 
@@ -393,19 +402,33 @@ class Server(Scene):
         }
 
 
-def is_sure(link: Link, ended: bool) -> bool:
-    """Say whether a missing answer breaks a rule: no page limits the time of a tool,
-    and a server may do one thing at a time."""
+def is_sure(link: Link, ended: bool, strange: bool) -> bool:
+    """Say whether a missing answer breaks a rule: no page limits the time of a tool, and
+    a server may do one thing at a time. After what is `strange` it may be lost."""
     waiting = {link.methods.get(name) for name in link.waiting}
+    if ended or strange:
+        waiting.discard("")  # a barrier shows only that the server has ended
     if ended:
-        return bool(waiting - {""})  # a barrier shows only that the server has ended
+        return bool(waiting) and not strange
     return bool(waiting) and "tools/call" not in waiting
+
+
+def is_garbled(vector: Json, heard: list[Json]) -> bool:
+    """Say whether a message came in another encoding: what else fails, may fail for
+    that."""
+    return "foreign" not in vector and any("utf8" in message for message in heard)
 
 
 def close_all(links: dict[str, Link]) -> None:
     """Close all links."""
     while links:
         links.popitem()[1].close()
+
+
+def read_headers(lines: list[str]) -> Json:
+    """Read lines `NAME: VALUE`."""
+    parts = [line.partition(":") for line in lines]
+    return {name.strip(): value.strip() for name, _, value in parts}
 
 
 def is_url(text: str) -> bool:

@@ -378,10 +378,12 @@ class RefuseBatches(Change):
 
 
 class RefuseNotifications(Change):
-    """over HTTP notifications that nobody knows are refused with 400"""
+    """over HTTP notifications that mean nothing to the server are refused with 400"""
 
     def request(self, message: Json, headers: Json) -> Json | None:
-        if self.http and message.get("method") == "notifications/no_such_thing":
+        unknown = message.get("method") == "notifications/no_such_thing"
+        unknown |= params_of(message).get("requestId") == "none"
+        if self.http and unknown:
             refused = error(-32600, "Unknown notification")
             return {"jsonrpc": "2.0", "error": refused, "_status": 400}
         return message
@@ -754,6 +756,20 @@ class SlowCalls(SlowBySeconds):
 
     def message(self, message: Json, request: Json) -> list[Any]:
         return super().message(message, request if is_call(request) else {})
+
+
+class Limits(Change):
+    """every seventh request is one too many: over HTTP 429, and an error that says so"""
+
+    count = 0
+
+    def request(self, message: Json, headers: Json) -> Json | None:
+        opening = message.get("method") in (None, "initialize", "server/discover")
+        self.count += "id" in message and not opening
+        if self.count % 7 or "id" not in message or opening:
+            return message
+        too_many = error(-42900, "rate limit exceeded")
+        return answer(message, error=too_many, _status=429)
 
 
 class Serial(Change):

@@ -8,9 +8,12 @@ import functools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
+import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,7 @@ from testing.scripts import (
 
 VECTORS = HERE / "examples" / "vectors"
 RUN_CLIENT = str(VECTORS / "clients" / "run_client.py")
+RUNNERS = ["run.py", "run.mts"]  # for servers
 # The runner stands alone, and refuses a revision that it does not know.
 RUNNER = VECTORS / "play.py"
 KNOWN = re.search(r"(?ms)^REVISIONS = \[.*?\]", RUNNER.read_text("utf-8"))[0]
@@ -62,14 +66,22 @@ def test_the_vectors_find_no_fault_in_the_client():
     assert done.returncode == 0, done.stdout
 
 
-def test_the_vectors_find_a_fault_in_a_client():
-    """A client that retries under the old id is broken, and the exit status says so."""
+@parametrize(
+    "mutant, broken, fine",
+    [
+        ("retry-ids", "client-retry-id", "client-error-told"),
+        ("latin", "client-utf8", "every-client-one-message"),
+    ],
+)
+def test_the_vectors_find_a_fault_in_a_client(mutant, broken, fine):
+    """One that retries under the old id, or does not write UTF-8, breaks that rule and
+    no other, and the exit status says so."""
     words = ["--revisions", NEWEST, "--carriers", "stdio", "--timeout", str(PATIENCE)]
-    words += ["--only", "client-retry-id", "--only", "client-error-told"]
+    words += ["--only", broken, "--only", fine]
     words += [sys.executable, str(HERE / ".ci" / "client_mutants.py")]
-    done = command(RUN_CLIENT, *words, "drive", "retry-ids", seconds=9 * PATIENCE)
-    assert done.returncode == 1 and "BROKEN client-retry-id" in done.stdout, done.stdout
-    assert done.stdout.count("BROKEN client") == 1
+    done = command(RUN_CLIENT, *words, "drive", mutant, seconds=9 * PATIENCE)
+    assert re.findall("^BROKEN (.*?):", done.stdout, re.M) == [broken], done.stdout
+    assert done.returncode == 1
 
 
 A_DRIVER = """
@@ -176,19 +188,32 @@ def test_the_runner_writes_what_machines_read(tmp_path):
     assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
 
 
-def play_copy(folder: Path, vectors: dict, *words: str, revision=NEWEST) -> Any:
-    """Play vectors of one revision with a copy of the runner; return what became of
-    the command, and write all reports."""
+def write_vectors(folder: Path, vectors: dict, revision=NEWEST) -> None:
+    """Write vectors into a folder, by their ids; what they lack is added."""
     head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
     head |= {"since": revision, "carriers": ["stdio", "http"]}
-    copy_runner(folder)
     some = [{"id": name, **head, **vector} for name, vector in vectors.items()]
-    file = {"format": 4, "vectors": some}
-    (folder / "some.json").write_text(json.dumps(file), "utf-8")
+    file = json.dumps({"format": 4, "vectors": some})
+    (folder / "some.json").write_text(file, "utf-8")
+
+
+def play_copy(
+    folder: Path, vectors: dict, *words: str, revision=NEWEST, runner="run.py"
+) -> Any:
+    """Play vectors of one revision with a copy of a runner; return what became of the
+    command, and write all reports that it knows."""
+    copy_runner(folder)
+    write_vectors(folder, vectors, revision)
     options = ["--revisions", revision]
-    for kind in ("json", "junit", "tap"):
+    kinds = ("json", "junit", "tap") if runner == "run.py" else ("json",)
+    for kind in kinds:
         options += [f"--{kind}", str(folder / f"{kind}.rows")]
-    return command(str(folder / "run.py"), *options, *words, seconds=9 * PATIENCE)
+    line = [str(shutil.copy(VECTORS / runner, folder)), *options, *words]
+    if runner == "run.py":
+        return command(*line, seconds=9 * PATIENCE)
+    return subprocess.run(
+        [*find_node(), *line], capture_output=True, text=True, timeout=9 * PATIENCE
+    )
 
 
 def played_rows(folder: Path) -> dict[str, dict]:
@@ -197,10 +222,10 @@ def played_rows(folder: Path) -> dict[str, dict]:
     return {row["id"]: row for row in rows}
 
 
-def verdicts(folder: Path, vectors: dict, *target: str) -> dict[str, dict]:
-    """Play vectors of the newest revision with a copy of the runner; return their
+def verdicts(folder: Path, vectors: dict, *target: str, **options) -> dict[str, dict]:
+    """Play vectors of the newest revision with a copy of a runner; return their
     rows."""
-    play_copy(folder, vectors, *target)
+    play_copy(folder, vectors, *target, **options)
     return played_rows(folder)
 
 
@@ -215,7 +240,8 @@ def answer_badly(verb, headers, message):
     status, said = 200, [{**answer, "result": {}}]
     if verb == "GET":
         page = {"Content-Type": "application/json"}
-        yield http_answer(405, page, '{"detail": "Method Not Allowed"}')
+        refusal = {"jsonrpc": "2.0", "id": None, "error": fault}
+        yield http_answer(409, page, json.dumps(refusal))
         return
     if method == "server/discover":
         said = [{**answer, "result": DISCOVERED}]
@@ -267,7 +293,7 @@ def test_the_runner_notices_what_is_no_answer_over_http(tmp_path):
         "bare-to-a-notification": {"steps": [note, {"barrier": True}, strays]},
         "refused": asked("refused", {"error": {}}, none),
         "floats": asked("floats", {"result": {"n": {"$type": "integer"}}}, none),
-        "a-page-about-a-get": {"steps": [{"verb": "GET"}, {"heard": []}]},
+        "a-refused-get": {"steps": [{"verb": "GET", "http": ended}, {"heard": []}]},
     }
     site = Site(answer_badly)
     try:
@@ -463,12 +489,28 @@ def test_the_end_of_a_server_is_one_finding(tmp_path):
     assert end["verdict"] == "remark" and "loses its server" in end["harms"]
 
 
+DEAF = A_SERVER.replace('raise LookupError("no database")', "sys.stdin.read()")
+
+
+@parametrize("foreign, verdict", [(True, "remark"), (False, "broken")])
+def test_a_server_that_hears_nothing_more_is_as_one_that_ends(
+    tmp_path, foreign, verdict
+):
+    """After what is no request of the revision, that is harm, and breaks no rule."""
+    steps = [{"notify": "die"}, {"barrier": True}]
+    vectors = {"it": {"steps": steps, **({"foreign": True} if foreign else {})}}
+    words = ["--timeout", "0.5", sys.executable, "-c", DEAF]
+    row = verdicts(tmp_path, vectors, *words)["no-answer"]
+    assert row["verdict"] == verdict and ("harms" in row) == foreign, row
+
+
 IDLE = A_SERVER.replace(
     '    if "id" in message and',
-    """    if method in ("late", "tools/call"):
+    """    if method in ("late", "later", "tools/call"):
         import threading
         words = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}})
-        threading.Timer(0.75, print, [words], {"flush": True}).start()
+        delay = 1.5 if method == "later" else 0.75
+        threading.Timer(delay, print, [words], {"flush": True}).start()
     elif "id" in message and""",
 )
 
@@ -482,16 +524,99 @@ def test_silence_is_one_finding(tmp_path):
         "step": {"steps": [silent]},
         "about-it": {"steps": [{**silent, "waits": "the rule is an answer"}]},
         "late": {"steps": [{"request": "x"}, {"request": "late"}]},
+        "later": {"steps": [{"request": "x"}, {"request": "later"}]},
         "no-message": {"steps": [{"request": "x"}, note]},
         "message": {"steps": [{"request": "x"}, {**note, "waits": "it changed"}]},
     }
     quick = ["--timeout", "0.5"]
     rows = verdicts(tmp_path, vectors, *quick, sys.executable, "-c", IDLE)
     found = {name: row["verdict"] for name, row in rows.items()}
-    skipped = dict.fromkeys(["given", "step", "late", "no-message"], "skipped")
+    skipped = ["given", "step", "late", "later", "no-message"]
+    skipped = dict.fromkeys(skipped, "skipped")
     rest = dict.fromkeys(["about-it", "message", "no-answer"], "broken")
     assert found == {**skipped, **rest}, rows
     assert rows["no-answer"]["alike"] == "step" and "later" in rows["late"]["why"]
+
+
+@parametrize("runner", RUNNERS)
+def test_what_comes_after_the_end_of_input_is_judged(tmp_path, runner):
+    """It is heard, and rules for every message hold for it."""
+    program = f"{A_SERVER}\nprint('bye', flush=True)"
+    after = [{"exit": 9}, {"heard": {"$some": {"rubbish": {"$match": "^bye"}}}}]
+    vectors = {
+        "rule": {"every": {"rubbish": {"$absent": True}}},
+        "heard": {"own": "connection", "steps": [{"request": "x"}, *after]},
+    }
+    words = [sys.executable, "-c", program]
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    assert found == {"rule": "broken", "heard": "passed"}, rows
+
+
+# It answers `latin` in Latin-1, and writes to its log in it before it answers `log`.
+LATIN = A_SERVER.replace(
+    '    if "id" in message and',
+    """    if method == "log":
+        sys.stdout.buffer.write(b"Gr\\xfc\\xdfe\\n")
+    if method == "latin":
+        words = {"jsonrpc": "2.0", "id": message["id"], "result": {"text": "\u00fc"}}
+        line = json.dumps(words, ensure_ascii=False)
+        sys.stdout.buffer.write(line.encode("latin-1") + b"\\n")
+        sys.stdout.flush()
+    elif "id" in message and""",
+)
+EVERY_UTF8 = {"every": {"utf8": {"$absent": True}}}
+MISENCODED = {
+    "utf8": EVERY_UTF8,
+    "lines": {"every": {"rubbish": {"$absent": True}}},
+    "answer": {"steps": [{"request": "latin", "waits": "its rule is an answer"}]},
+    "other": {"steps": [{"request": "latin"}]},
+}
+
+
+@parametrize("runner", RUNNERS)
+def test_what_is_not_utf8_breaks_one_rule(tmp_path, runner):
+    """That of UTF-8, if it would be a message; no vector, and not silence."""
+    alien = {**MISENCODED["answer"], "foreign": True}
+    vectors = {**MISENCODED, "fine": asked("x", {}), "foreign": alien}
+    words = ["--timeout", "0.5", sys.executable, "-c", LATIN]
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    passed = dict.fromkeys(["lines", "fine"], "passed")
+    wrong = {"utf8": "broken", "foreign": "broken"}
+    assert found == {**passed, **wrong, "answer": "skipped", "other": "skipped"}, rows
+    vectors = {**MISENCODED, "answer": asked("log", {}), "other": asked("log", {})}
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    assert [name for name in rows if rows[name]["verdict"] != "passed"] == ["lines"]
+    ends = {"steps": [{"request": "latin", "later": True}, {"request": "die"}]}
+    vectors = {"utf8": EVERY_UTF8, "ends": ends}
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name for name, row in rows.items() if row["verdict"] == "broken"}
+    assert found == {"utf8", "server-ended"}, rows
+
+
+@parametrize("kind", ["application/json", "text/event-stream"])
+@parametrize("runner", RUNNERS)
+def test_what_is_not_utf8_over_http_breaks_one_rule(tmp_path, runner, kind):
+    def answer(verb, headers, message):
+        text = "\u00fc" if message["method"] == "latin" else ""
+        result = {**DISCOVERED, "text": text}
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        data = body.replace(r"\u00fc", "\u00fc").encode("latin-1")
+        if kind != "application/json":
+            data = b"data: " + data + b"\r\n\r\n"
+        yield http_answer(200, {"Content-Type": kind})
+        yield data
+
+    site = Site(answer)
+    try:
+        words = ["--timeout", "0.5", site.url]
+        rows = verdicts(tmp_path, MISENCODED, *words, runner=runner)
+    finally:
+        site.close()
+    found = {name: row["verdict"] for name, row in rows.items()}
+    skipped = dict.fromkeys(["answer", "other"], "skipped")
+    assert found == {"utf8": "broken", "lines": "passed", **skipped}, rows
 
 
 CHOOSY = A_SERVER.replace(
@@ -502,6 +627,38 @@ CHOOSY = A_SERVER.replace(
             continue
         print(""",
 )
+
+
+def test_a_server_that_limits_the_rate_is_not_accused(tmp_path):
+    """It may refuse any request, which says nothing about a rule."""
+
+    def answer(verb, headers, message):
+        said = {"jsonrpc": "2.0", "id": message.get("id"), "result": DISCOVERED}
+        if message.get("method") == "x":
+            error = {"code": -42900, "message": "rate limit exceeded for x"}
+            said = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+        status = 429 if message.get("method") == "y" else 200
+        yield http_answer(
+            status, {"Content-Type": "application/json"}, json.dumps(said)
+        )
+
+    late = {"request": "y", "label": "it", "later": True}
+    vectors = {
+        "error": asked("x", {"result": {}}),
+        "status": asked("y", {"result": {}}),
+        "later": {"steps": [late, {"of": "it", "http": {"status": 404}}]},
+        "given": {"steps": [{"request": "x", "expect": {"result": {}}, "given": "x"}]},
+        "refused": asked("z", {"error": {}}),
+    }
+    site = Site(answer)
+    try:
+        rows = verdicts(tmp_path, vectors, site.url)
+    finally:
+        site.close()
+    found = {name: row["verdict"] for name, row in rows.items()}
+    skipped = dict.fromkeys(["error", "status", "later", "given"], "skipped")
+    assert found == {**skipped, "refused": "broken"}, rows
+    assert "limits the rate" in rows["later"]["why"]
 
 
 def test_what_is_not_offered_is_not_demanded(tmp_path):
@@ -593,6 +750,75 @@ def test_each_common_fault_is_charged_once(fault, parts, charged):
     assert [one.split(":")[0] for one in alone] == charged, done.stdout
 
 
+def answer_anything(verb, headers, message):
+    """Answer whatever is asked, without a look at headers and _meta; what is no request
+    is 202 with a body."""
+    one = message[0] if isinstance(message, list) else message
+    head = {"jsonrpc": "2.0", "id": one.get("id")}
+    result = {**DISCOVERED, "protocolVersion": "2025-03-26"}
+    said = {**head, "result": result if "ping" not in str(message) else {}}
+    if isinstance(message, list):
+        said = [{**said, "id": each.get("id")} for each in message]
+    if verb == "GET":
+        yield http_answer(405, {}, "")
+    elif "method" in one and "id" in one:
+        yield http_answer(200, {"Content-Type": "application/json"}, json.dumps(said))
+    else:
+        yield http_answer(202, {"Content-Type": "application/json"}, "null")
+
+
+def test_a_stream_that_begins_with_its_first_event_breaks_no_rule():
+    """Some frameworks send the head of a response together with the first event."""
+    over = threading.Event()
+
+    def answer(verb, headers, message):
+        if verb == "GET":
+            over.wait(PATIENCE)
+        yield from answer_anything(verb, headers, message)
+
+    words = ["--only", "legacy-get", "--only", "legacy-get-begins", "--timeout", "0.5"]
+    site = Site(answer)
+    try:
+        words += ["--revisions", "2025-03-26", site.url]
+        done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    finally:
+        over.set()
+        site.close()
+    assert "BROKEN" not in done.stdout, done.stdout
+    assert "REMARK legacy-get-begins" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(
+    "revision, parts, charged",
+    [
+        (
+            "2026-07-28",
+            ["meta-no-version", "meta-none", "meta-forgotten", "method-header-missing"]
+            + ["method-header-differs", "method-header-case", "method-header-empty"],
+            ["BROKEN meta-no-version", "BROKEN method-header-missing"],
+        ),
+        (
+            "2025-03-26",
+            ["legacy-notification", "legacy-notification-unknown", "legacy-response"]
+            + ["batch-notifications", "cancel-late-http"],
+            ["BROKEN legacy-notification"],
+        ),
+    ],
+)
+def test_a_check_that_is_left_out_is_charged_once(revision, parts, charged):
+    """... and not as what a server does wrong that has it."""
+    words = [word for part in parts for word in ("--only", part)]
+    site = Site(answer_anything)
+    try:
+        words += ["--revisions", revision, site.url]
+        done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    finally:
+        site.close()
+    failures = re.split(r"^(?=BROKEN |UNWISE |REMARK )", done.stdout, flags=re.M)[1:]
+    alone = [one for one in failures if "follows from" not in one and ": " in one[:60]]
+    assert sorted({one.split(":")[0] for one in alone}) == charged, done.stdout
+
+
 def test_each_rule_has_its_sentence():
     """A vector for a MUST or SHOULD has words of its sentence, by which --spec finds
     it; --spec fails if a page lacks them."""
@@ -669,7 +895,7 @@ def test_each_vector_follows_from_one_beside_it():
     known = {one["id"]: one for file in files for one in file.get("vectors", [])}
     for name, vector in known.items():
         roots = [known[root] for root in vector.get("follows", [])]
-        assert all(root["level"] == "MUST" for root in roots), name
+        assert all(root["level"] == "MUST" or "harms" in root for root in roots), name
         assert name not in vector.get("follows", [])
         for carrier in vector["carriers"] if roots else ():
             assert any(carrier in root["carriers"] for root in roots), name
@@ -683,6 +909,89 @@ def test_a_baseline_can_be_written(tmp_path):
     assert Path(known).read_text("utf-8").startswith(f"it stdio {NEWEST}  # broken")
     done = play_copy(tmp_path, vectors, "--baseline", known, *SERVE)
     assert done.returncode == 0, done.stdout
+
+
+def run_action(folder: Path, vectors: dict, **inputs: str) -> Any:
+    """Run the steps of the action for GitHub as its runner does, with a copy of the
+    runner of vectors; return what became of them."""
+    copy_runner(folder)
+    write_vectors(folder, vectors)
+    text = (VECTORS / "action.yml").read_text("utf-8")
+    head, steps = text.split("\nruns:\n  using: composite\n  steps:\n")
+    known = dict(re.findall(r"(?m)^  ([a-z]+):\n((?:    .*\n?)+)", head))
+    for name, lines in known.items():
+        default = re.search(r"(?m)^    default: (.*)", lines)
+        if name not in inputs:
+            inputs[name] = default[1].strip('"')  # the others are required
+    assert set(inputs) == set(known)
+    (step,) = steps.split("    - shell: bash\n")[1:]
+    env = dict(re.findall(r"(?m)^        ([A-Z]+): \$\{\{ inputs\.(\w+) \}\}$", step))
+    script = folder / "step.sh"
+    script.write_text(textwrap.dedent(step.split("      run: |\n")[1]), "utf-8")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    given = {name: inputs[value] for name, value in env.items()}
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=9 * PATIENCE,
+        cwd=folder,
+        env={**os.environ, **given, "PATH": path, "GITHUB_ACTION_PATH": str(folder)},
+    )
+
+
+needs_bash = pytest.mark.skipif(
+    os.name == "nt" or not shutil.which("bash"), reason="GitHub's runner has bash"
+)
+
+
+@needs_bash
+def test_the_action_sends_headers_as_they_stand(tmp_path):
+    """Each line is one, with its quotes and spaces; empty lines are none."""
+    headers = {
+        "x-words": "\"two  words\" and 'one' $HOME \\\\",
+        "authorization": "Bearer a b",
+    }
+    lines = "\n\n".join(f"{name}: {value}" for name, value in headers.items())
+    site = Site(answer_badly)
+    try:
+        options = f"--revisions {NEWEST}"
+        given = {"server": site.url, "headers": f"{lines}\n", "options": options}
+        done = run_action(tmp_path, {"it": asked("x", {"result": {}})}, **given)
+    finally:
+        site.close()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(site.asked) > 5
+    for _, sent, _ in site.asked:
+        assert {name: sent.get(name) for name in headers} == headers
+    assert ElementTree.parse(tmp_path / "vectors.xml").getroot().get("tests") == "1"
+
+
+@needs_bash
+@parametrize(
+    "inputs, status",
+    [
+        ({}, 1),
+        ({"baseline": "what we know.txt"}, 0),
+        ({"baseline": "what we know.txt", "options": "--fail-on 'harms'"}, 1),
+        ({"baseline": "what we know.txt", "options": '--only "it"'}, 0),
+        ({"baseline": "no such file"}, 1),
+        ({"options": "--only nothing"}, 1),
+    ],
+)
+def test_the_action_fails_as_its_inputs_say(tmp_path, inputs, status):
+    """On stdio, with a command of several lines, and names that have spaces."""
+    wrong = asked("x", {"error": {}})
+    vectors = {"it": wrong, "harm": {**wrong, "level": "text", "harms": "it hurts"}}
+    (tmp_path / "what we know.txt").write_text(f"it stdio {NEWEST}  # known", "utf-8")
+    given = {"server": shlex.join(SERVE), "report": "to read.xml", **inputs}
+    given["options"] = f"--revisions {NEWEST} {inputs.get('options', '')}"
+    done = run_action(tmp_path, vectors, **given)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    if inputs.get("options") != "--only nothing" and "no such" not in str(inputs):
+        suite = ElementTree.parse(tmp_path / "to read.xml").getroot()
+        assert suite.get("failures") == str(int(not inputs)), done.stdout
 
 
 @parametrize(
@@ -834,6 +1143,7 @@ def test_a_process_that_has_said_nothing_has_more_time_to_exit():
         import links, play
         link = links.Link()
         link.close = lambda seconds: print(seconds) or "left"
+        link.inbox.put((0, "left", ""))
         talk = play.Talk(play.Scene(), link, {})
         talk.leave({"exit": 1})
         link.spoke = True

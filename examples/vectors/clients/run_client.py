@@ -38,6 +38,7 @@ from links import (
     kill_all,
     launch,
     read_json,
+    rubbish,
     start,
 )
 from patterns import (
@@ -90,7 +91,7 @@ class Exchange:
         self, message: Any, headers: Json | None, verb: str = "", link: Any = None
     ) -> None:
         self.message, self.link = message, link  # the connection, on stdio
-        self.seen = message if isinstance(message, dict) else {"rubbish": message}
+        self.seen = message if isinstance(message, dict) else rubbish(message)
         if headers is not None:
             self.seen = {**self.seen, "http": {"verb": verb, "headers": headers}}
         self.verb, self.headers = verb, headers
@@ -303,7 +304,7 @@ class Driver:
         for line in self.process.stdout:
             told = read_json(line)
             self.spoke = True
-            self.reports.put(told if isinstance(told, dict) else {"rubbish": told})
+            self.reports.put(told if isinstance(told, dict) else rubbish(told))
         listener.join(0.5)
         self.ended = f"the driver has ended: {cause_of(list(said))}"
 
