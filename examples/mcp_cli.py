@@ -1017,7 +1017,8 @@ class ListingClient(Client):
             return super().request(method, params, **options)
         member, needed = LISTS[method]
         if "cursor" not in (params or {}):
-            self.began, self.pages, self.size = time.monotonic(), 0, 0
+            self.began, self.pages = time.monotonic(), 0
+            self.size = mcp_client.size_of({member: []})  # the page of cut_off()
             page = super().request(method, params, **options)
         elif time.monotonic() > self.began + self.timeout:
             return self.cut_off(method, f"it goes on for {self.timeout:g} s")
@@ -1028,13 +1029,12 @@ class ListingClient(Client):
                 return self.cut_off(method, error_text(problem))
 
         self.pages += 1
-        self.size += len(json_text(page))
+        self.size += mcp_client.size_of(page)
         if self.size > mcp_client.MAX_LIST_BYTES:
             return self.cut_off(method, "it is too large")
         if self.pages == mcp_client.MAX_PAGES and "nextCursor" in page:
             self.cut_off(method, f"it has more than {self.pages} pages")
             page = {name: one for name, one in page.items() if name != "nextCursor"}
-        page = finite(page)  # or the client could not measure it
         return {**page, member: self.sifted(method, page.get(member), needed)}
 
     def cut_off(self, method: str, reason: str) -> Message:

@@ -141,7 +141,7 @@ COURTESY_SECONDS = 2.0  # timeout of a message that connecting can do without
 # ---- of a list
 MAX_PAGES = 1000
 MAX_STUCK_PAGES = 3  # one after another, without a new item
-MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # all pages together
+MAX_LIST_BYTES = 8 * MAX_MESSAGE_BYTES  # all pages together, decoded
 
 # ---- of a subscription
 MAX_UNREAD = 1000  # changes kept for its reader
@@ -214,6 +214,12 @@ def _member(value: Any, name: str, kind: type) -> Any:
     if type(_object(value).get(name)) is not kind:  # true is not an int
         raise Malformed(f"the server sent no valid {name}: {value!r:.200}")
     return value[name]
+
+
+def size_of(page: Message) -> int:
+    """Return how many bytes of memory a page takes, about: each value up to 200."""
+    text = json.dumps(page, ensure_ascii=False)
+    return len(text) + 200 * sum(map(text.count, ",[{"))
 
 
 def _check_texts(value: Any, *names: str) -> None:
@@ -2309,7 +2315,7 @@ class Client(AbstractContextManager["Client"]):
                 page = self._ask(method, params, member, **options)
             except ServerLacks:
                 return items
-            size += len(encode(page))
+            size += size_of(page)
             if size > MAX_LIST_BYTES:
                 break
             stuck += 1
@@ -2330,14 +2336,18 @@ class Client(AbstractContextManager["Client"]):
         raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
 
     def _valid(self, method: str, items: list[Any], check: Any) -> list[Message]:
-        """Return the items that pass a check; report the others."""
+        """Return the items that pass a check; report the first of the others."""
         valid = []
+        first = ""
         for item in items:
             try:
                 check(item)
                 valid.append(item)
             except (Malformed, RecursionError) as problem:
-                self.transport.say(f"{method}: ignored {item!r:.200}: {problem}")
+                first = first or f"{item!r:.200}: {problem}"
+        if first:
+            count = len(items) - len(valid)
+            self.transport.say(f"{method}: ignored {count}, first {first}")
         return valid
 
     def list_tools(self, **options: Any) -> list[Message]:

@@ -873,7 +873,7 @@ def test_a_list_without_end_ends_with_what_came(run, monkeypatch, limit):
     if limit == "timeout":
         seconds = "0.3"
     else:
-        monkeypatch.setattr(client, limit, 3 if limit == "MAX_PAGES" else 400)
+        monkeypatch.setattr(client, limit, 3 if limit == "MAX_PAGES" else 4000)
     with odd(tools_list=pages) as site:
         status, out, err = run("list", "--timeout", seconds, site.url)
     reason = {"MAX_PAGES": "3 pages", "MAX_LIST_BYTES": "too large"}

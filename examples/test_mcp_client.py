@@ -1177,10 +1177,14 @@ prompts/get => {"resultType": "input_required", "inputRequests": {
     "a": {"method": "elicitation/create", "params": @FORM},
     "b": {"method": "elicitation/create", "params": @FORM}}}
 raises Malformed 2 questions
-== a list has an end, in bytes | on: memory 2025-11-25 | limits: {"MAX_LIST_BYTES": 100}
+== a list has an end, in bytes | on: memory 2025-11-25 | limits: {"MAX_LIST_BYTES": 1300}
 call list_prompts
 prompts/list => {"prompts": [{"name": "xxxxxxxxxxxxxxxxxxxxxxxxxxx"}], "nextCursor": "2"}
-prompts/list => {"prompts": [{"name": "xxxxxxxxxxxxxxxxxxxxxxxxxxx"}], "nextCursor": "3"}
+prompts/list => {"prompts": [{"name": "y"}], "nextCursor": "3"}
+raises Malformed too large
+== a list has an end, in values | on: memory 2025-11-25 | limits: {"MAX_LIST_BYTES": 1300}
+call list_prompts
+prompts/list => {"prompts": [{"name": "x", "more": [{}, {}, {}]}], "nextCursor": "2"}
 raises Malformed too large
 """
         + each(
@@ -1375,6 +1379,20 @@ def test_client_prints_no_control_characters(capsys):
     printed = capsys.readouterr().err
     assert "tools/list: ignored" in printed and "Method not found" in printed
     assert "\x1b" not in printed
+
+
+def test_of_invalid_items_the_first_is_told():
+    """And a number beyond all doubles loses no list."""
+    items = "1, " * 500 + '{"name": "x", "more": 1e999}'
+    told: list[str] = []
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield well(text.replace('"prompts": []', f'"prompts": [{items}]'))
+
+    with answering(answer) as site:
+        with client.connect(site.url, stderr=told.append) as one:
+            assert [item["name"] for item in one.list_prompts()] == ["x"]
+    assert len(told) == 1 and "ignored 500, first 1: " in told[0]
 
 
 @parametrize("secret", ["Bearer s3cret\n", "Bearer s3cret'\n"])
