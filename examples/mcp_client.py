@@ -493,6 +493,7 @@ class Request:
         self.deadline = min(monotonic() + self.timeout, self.last)
         # [legacy] True if Client.request() repeats it in another session.
         self.reopens = False
+        self.refused = False  # true if the status of its POST was an error
 
         self.settled = False
         self.ended = False
@@ -1200,6 +1201,7 @@ class HttpTransport(Transport):
             self._release(request)
             self.listen()
         elif status < 400 or answers:
+            request.refused = status >= 400
             body = wire.body
             place = wire.place
             self._release(request)  # for the next request
@@ -1964,8 +1966,9 @@ class Client(AbstractContextManager["Client"]):
                 continue
             except RpcError as problem:
                 # Our headers do not match, so list the tools again: streamable-http
-                # §Client Behavior.
-                if attempt or problem.code != HEADER_MISMATCH:
+                # §Client Behavior. On a legacy server, the code may mean anything.
+                is_mismatch = self.modern and problem.code == HEADER_MISMATCH
+                if attempt or not (is_mismatch and request.refused):
                     raise
                 self.tools = {}
                 continue

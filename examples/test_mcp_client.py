@@ -1151,6 +1151,19 @@ initialize => {"protocolVersion": "{VERSION}", "capabilities": {"prompts": {}}}
 > prompts/list
 << 404 {} gone
 raises HttpError gone
+== an error that is no refusal of our headers runs no tool twice | on: http 2025-11-25 memory
+call call_tool t
+> tools/call
+< error {HEADER_MISMATCH} mine
+raises RpcError mine
+== an error in an answer with status 200 runs no tool twice | on: http modern
+call list_tools
+tools/list => {"tools": [{"name": "t"}]}
+returns [{"name": "t"}]
+call call_tool t
+> tools/call
+<< 200 {} {"jsonrpc": "2.0", "id": {ID}, "error": {"code": -32020, "message": "mine"}}
+raises RpcError mine
 == too many questions are not answered | on: memory modern | limits: {"MAX_QUESTIONS": 1}
     | connect: {"elicit": {"x": "v"}}
 call get_prompt p
