@@ -287,10 +287,11 @@ def _cryptography() -> tuple[Any, Any, Any, Any]:
 # ==== 3. Discovery ====================================================================
 
 # RFC 9110 §11.6.1: a word followed by "=" and a value is a parameter, any other word is
-# a scheme. A misplaced quoted string is skipped.
+# a scheme. A misplaced quoted string is skipped; one that does not end takes the rest.
 CHALLENGE = re.compile(
     r"""([\w!#$%&'*+.^`|~-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))"""
-    r"""|([\w!#$%&'*+.^`|~-]+)|"(?:[^"\\]|\\.)*\""""
+    r"""|([\w!#$%&'*+.^`|~-]+)|"(?:[^"\\]|\\.)*(?:"|\\?\Z)""",
+    re.DOTALL,
 )
 
 
@@ -315,7 +316,7 @@ def challenges(header: str) -> dict[str, dict[str, str]]:
         if scheme:
             parameters = {}
             found.setdefault(scheme.lower(), parameters)
-        else:
+        elif name:
             parameters.setdefault(name.lower(), bare or re.sub(r"\\(.)", r"\1", quoted))
     return found
 
