@@ -46,7 +46,7 @@ sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 
 from mcp_client import Malformed, connect, fetch
 
-from mcp_ref import HttpError, RpcError, decode
+from mcp_ref import HttpError, RpcError, decode, printable
 
 Message = dict[str, Any]
 
@@ -1627,5 +1627,8 @@ if __name__ == "__main__":
     if words_given[0] == "logout":
         print(*logout(words_given[-1]) or ["nothing was stored"], sep="\n")
     else:
-        with connect(words_given[0], authorize=OAuth(store=TokenFile())) as client:
-            print(*(plain(tool["name"]) for tool in client.list_tools()), sep="\n")
+        try:
+            with connect(words_given[0], authorize=OAuth(store=TokenFile())) as client:
+                print(*(plain(tool["name"]) for tool in client.list_tools()), sep="\n")
+        except (RpcError, HttpError, OSError, Malformed) as problem:
+            sys.exit(printable(str(problem)))
