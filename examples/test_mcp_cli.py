@@ -36,6 +36,7 @@ from testing.scripts import (
     HERE,
     MCP_REF,
     MODERN,
+    NEWEST,
     PATIENCE,
     Site,
     begin,
@@ -1799,6 +1800,45 @@ def test_the_question_of_a_server_is_clean(run, monkeypatch):
         with odd(tools_list=tools({}), tools_call=asks(form)) as site:
             _, out, err = run("call", site.url, "t", "{}")
         assert out + err and not set(EVIL) & set(out + err)
+
+
+HOSTILE = r"""
+import json, sys
+bad = json.loads(sys.argv[1])
+results = {
+    "server/discover": {"supportedVersions": ["{NEWEST}"], "capabilities": {bad: {}}},
+    "tools/list": {"tools": [{"name": bad, "description": bad}]},
+    "tools/call": {"content": [{"type": "text", "text": bad}, {"type": bad}]},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    answer = {"error": {"code": -32000, "message": bad}}
+    if message["method"] in results and sys.argv[2:]:
+        answer = {"result": {"resultType": "complete", **results[message["method"]]}}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+""".replace("{NEWEST}", NEWEST)
+
+
+PROGRAMS = [["course/00_client_by_hand.py", "t", "{}"], ["extensions/oauth.py"]]
+PROGRAMS += [["vectors/run.py", "--revisions", NEWEST, "--only", "tools"]]
+
+
+@parametrize("program", PROGRAMS, ids=lambda words: words[0])
+@parametrize("more", ["", "works"])
+def test_nothing_of_a_server_reaches_the_terminal_by_other_programs(program, more):
+    bad = "x" + "".join(EVIL) + "y"
+    target = [sys.executable, "-c", HOSTILE, json.dumps(bad), *more.split()]
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield http_answer(500 if more else 400, {}, f"<title>{bad}</title>")
+
+    with answering(answer) as site:
+        words = [str(HERE / "examples" / program[0]), *program[1:]]
+        done = command(*words, *([site.url] if "oauth" in words[0] else target))
+    said = done.stdout + done.stderr
+    assert "\\u202e" in said and not set(EVIL) & set(said)
+    assert "HttpError" not in said
 
 
 @parametrize("evil", EVIL)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,13 @@ def test_a_list_of_skills_has_an_end(page, monkeypatch):
     server.method("skills/list", extension=skills.EXTENSION)(lambda params: page)
     with client.connect(server) as connected, pytest.raises(client.Malformed):
         skills.Skills(connected, "docs", bool).list_skills()
+
+
+def test_a_list_of_skills_may_have_numbers_that_we_would_not_send():
+    page = {"skills": [], "x": float("inf")}
+    peer = types.SimpleNamespace(capabilities={"extensions": {skills.EXTENSION: {}}})
+    peer.request = lambda method, params: page
+    assert skills.Skills(peer, "docs", bool).list_skills() == []
 
 
 def test_skills_need_a_folder(tmp_path):
