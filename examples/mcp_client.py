@@ -134,7 +134,7 @@ __all__ = """
 CALL_SECONDS = 60  # default timeout of a request
 LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
 MAX_ROUNDS = 10  # rounds of questions in one request
-# Questions in one result; of a legacy server, open at a time, and MAX_MESSAGE_BYTES
+# Questions in one result; of a legacy server, open at a time, and MAX_LIST_BYTES
 # together: more are ignored.
 MAX_QUESTIONS = 64
 MAX_FIELDS = 1000  # of a form
@@ -218,9 +218,9 @@ def _member(value: Any, name: str, kind: type) -> Any:
     return value[name]
 
 
-def size_of(page: Message) -> int:
-    """Return how many bytes of memory a page takes, about: each value up to 200."""
-    text = str(page)  # encode() refuses some that decode() takes
+def size_of(value: Message) -> int:
+    """Return the bytes of memory that JSON takes, about: each value up to 200."""
+    text = str(value)  # encode() refuses some that decode() takes
     return len(text) + 200 * sum(map(text.count, ",[{"))
 
 
@@ -2094,9 +2094,9 @@ class Client(AbstractContextManager["Client"]):
             if self._trace:
                 self._trace("<", one)
             self.record("<", place, message=one)
-            self._take_message(one, request, len(data))
+            self._take_message(one, request)
 
-    def _take_message(self, message: Any, request: Any, size: int) -> None:
+    def _take_message(self, message: Any, request: Any) -> None:
         kind = ""
         with suppress(RpcError):
             kind = kind_of(message)
@@ -2117,9 +2117,10 @@ class Client(AbstractContextManager["Client"]):
             self._take_notification(message, _object(message, "params"), request)
         # A modern server may not ask: .../stdio §Receiving Messages
         elif kind and not self.modern:
+            size = size_of(message)
             self._questions.append(size)  # first: other threads may read, too
             sizes = list(self._questions)
-            if len(sizes) > MAX_QUESTIONS or sum(sizes) > MAX_MESSAGE_BYTES:
+            if len(sizes) > MAX_QUESTIONS or sum(sizes) > MAX_LIST_BYTES:
                 self._questions.remove(size)
             else:
                 tags = self._tags(request)

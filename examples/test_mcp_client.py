@@ -656,7 +656,7 @@ def test_client_answers_no_more_questions_than_a_server_reads():
         assert found.result(PATIENCE)["read"] < 9
 
 
-@parametrize("few", [{"MAX_QUESTIONS": 1}, {"MAX_MESSAGE_BYTES": 1500}])
+@parametrize("few", [{"MAX_QUESTIONS": 1}, {"MAX_LIST_BYTES": 3000}])
 def test_client_answers_no_more_questions_than_its_limit(few):
     gate, heard, before = threading.Event(), threading.Event(), threading.enumerate()
     options = {"roots": lambda tag: gate.wait(PATIENCE) and []}
