@@ -70,7 +70,7 @@ from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from select import select
-from threading import Event, Lock, RLock, Semaphore, Thread, Timer
+from threading import Event, Lock, RLock, Thread, Timer
 from time import monotonic
 from typing import Any, Optional
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -117,9 +117,9 @@ from mcp_ref import (
 __version__ = "2.0.0.dev"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS COURTESY_SECONDS IDLE_SECONDS LOGIN_SECONDS
-    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_COOKIE_BYTES MAX_IDLE MAX_LAST_LINES
-    MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_RETRIES
-    MAX_ROUNDS MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
+    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_COOKIE_BYTES MAX_FIELDS MAX_IDLE
+    MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS
+    MAX_RETRIES MAX_ROUNDS MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
     Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
     ServerLacks StdioTransport Subscription Transport connect fetch merge_headers
     url_warnings
@@ -134,14 +134,16 @@ __all__ = """
 CALL_SECONDS = 60  # default timeout of a request
 LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
 MAX_ROUNDS = 10  # rounds of questions in one request
-# Questions in one result; of a legacy server, open at a time: more are ignored.
+# Questions in one result; of a legacy server, open at a time, and MAX_LIST_BYTES
+# together: more are ignored.
 MAX_QUESTIONS = 64
+MAX_FIELDS = 1000  # of a form
 COURTESY_SECONDS = 2.0  # timeout of a message that connecting can do without
 
 # ---- of a list
 MAX_PAGES = 1000
 MAX_STUCK_PAGES = 3  # one after another, without a new item
-MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # all pages together
+MAX_LIST_BYTES = 8 * MAX_MESSAGE_BYTES  # all pages together, decoded
 
 # ---- of a subscription
 MAX_UNREAD = 1000  # changes kept for its reader
@@ -216,6 +218,12 @@ def _member(value: Any, name: str, kind: type) -> Any:
     return value[name]
 
 
+def size_of(value: Message) -> int:
+    """Return the bytes of memory that JSON takes, about: each value up to 200."""
+    text = str(value)  # encode() refuses some that decode() takes
+    return len(text) + 200 * sum(map(text.count, ",[{"))
+
+
 def _check_texts(value: Any, *names: str) -> None:
     for name in names:
         _member(value, name, str)
@@ -283,6 +291,8 @@ def _form(form: Message) -> tuple[Message, Schema]:
 
     Any exception: the form is wrong."""
     fields = form["properties"]
+    if len(fields) > MAX_FIELDS:
+        raise ValueError(f"the form has {len(fields)} fields")
     # Decoding calls the hook for each object, from the innermost outwards.
     known = json.loads(json.dumps(list(fields.values())), object_hook=_known_keywords)
     return fields, Schema(
@@ -494,6 +504,7 @@ class Request:
         self.deadline = min(monotonic() + self.timeout, self.last)
         # [legacy] True if Client.request() repeats it in another session.
         self.reopens = False
+        self.refused = False  # true if the status of its POST was an error
 
         self.settled = False
         self.ended = False
@@ -1201,6 +1212,7 @@ class HttpTransport(Transport):
             self._release(request)
             self.listen()
         elif status < 400 or answers:
+            request.refused = status >= 400
             body = wire.body
             place = wire.place
             self._release(request)  # for the next request
@@ -1414,7 +1426,9 @@ class HttpTransport(Transport):
     ) -> _Wire:
         """Send an HTTP request, and read the response; send it again while the server
         is busy."""
-        shown: Message = {"http": f"{verb} {urlsplit(url).path}", "headers": headers}
+        # The path of another URL may name an HTTP+SSE session.
+        path = urlsplit(url).path if url == self.url else "..."
+        shown: Message = {"http": f"{verb} {path}", "headers": headers}
         body = None
         if message:
             shown["message"] = message
@@ -1723,8 +1737,8 @@ class Client(AbstractContextManager["Client"]):
         self.stray = ""
         self.ids = itertools.count(1)
         self._opening = RLock()
-        # One for each question that a legacy server may have open.
-        self._questions = Semaphore(MAX_QUESTIONS)
+        # The sizes of a legacy server's questions that are not answered yet.
+        self._questions: Any = []
         # By id: requests without a response, and messages not sent yet.
         self.running: Any = {}
         # By id: tags of calls that were given up and not answered.
@@ -1965,8 +1979,9 @@ class Client(AbstractContextManager["Client"]):
                 continue
             except RpcError as problem:
                 # Our headers do not match, so list the tools again: streamable-http
-                # §Client Behavior.
-                if attempt or problem.code != HEADER_MISMATCH:
+                # §Client Behavior. On a legacy server, the code may mean anything.
+                is_mismatch = self.modern and problem.code == HEADER_MISMATCH
+                if attempt or not (is_mismatch and request.refused):
                     raise
                 self.tools = {}
                 continue
@@ -2101,8 +2116,15 @@ class Client(AbstractContextManager["Client"]):
         elif kind == "notification":
             self._take_notification(message, _object(message, "params"), request)
         # A modern server may not ask: .../stdio §Receiving Messages
-        elif kind and not self.modern and self._questions.acquire(blocking=False):
-            _thread("mcp-answer", self._take_question, message, self._tags(request))
+        elif kind and not self.modern:
+            size = size_of(message)
+            self._questions.append(size)  # first: other threads may read, too
+            sizes = list(self._questions)
+            if len(sizes) > MAX_QUESTIONS or sum(sizes) > MAX_LIST_BYTES:
+                self._questions.remove(size)
+            else:
+                tags = self._tags(request)
+                _thread("mcp-answer", self._take_question, message, size, tags)
 
     def _tags(self, request: Any) -> list[Any]:
         """Return the tags of the calls that a message may belong to: `request`, if it
@@ -2192,7 +2214,7 @@ class Client(AbstractContextManager["Client"]):
             kind = AskError if problem.code == -1 else Malformed
             raise kind(f"the server's question was not answered: {problem}") from None
 
-    def _take_question(self, message: Message, tags: list[Any]) -> None:
+    def _take_question(self, message: Message, size: int, tags: list[Any]) -> None:
         """[legacy] Answer a request from the server; runs on mcp-answer."""
         method = message["method"]
         try:
@@ -2206,7 +2228,7 @@ class Client(AbstractContextManager["Client"]):
         reply = {"jsonrpc": "2.0", "id": message["id"], **answer}
         with suppress(Exception):
             self._transmit(reply, Request(self, method, response=False)).wait()
-        self._questions.release()
+        self._questions.remove(size)
 
     def _answer(self, question: Message, tags: Any) -> Message:
         method = question.get("method")
@@ -2307,7 +2329,7 @@ class Client(AbstractContextManager["Client"]):
                 page = self._ask(method, params, member, **options)
             except ServerLacks:
                 return items
-            size += len(encode(page))
+            size += size_of(page)
             if size > MAX_LIST_BYTES:
                 break
             stuck += 1
@@ -2328,14 +2350,18 @@ class Client(AbstractContextManager["Client"]):
         raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
 
     def _valid(self, method: str, items: list[Any], check: Any) -> list[Message]:
-        """Return the items that pass a check; report the others."""
+        """Return the items that pass a check; report the first of the others."""
         valid = []
+        first = ""
         for item in items:
             try:
                 check(item)
                 valid.append(item)
             except (Malformed, RecursionError) as problem:
-                self.transport.say(f"{method}: ignored {item!r:.200}: {problem}")
+                first = first or f"{item!r:.200}: {problem}"
+        if first:
+            count = len(items) - len(valid)
+            self.transport.say(f"{method}: ignored {count}, first {first}")
         return valid
 
     def list_tools(self, **options: Any) -> list[Message]:

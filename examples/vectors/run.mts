@@ -619,10 +619,13 @@ while (words[0]?.startsWith("--")) {
   else if (name === "header") options.header[value.split(":")[0]] = value.slice(value.indexOf(":") + 1).trim();
   else options[name] = /timeout|jobs/.test(name) ? Number(value) : value;
 }
+// A server's control characters and invisible ones become escapes.
+const say = (text: string) =>
+  console.log(text.replace(/[^\P{C}\n]|[\p{Zl}\p{Zp}]/gu, (one) => `\\u{${one.codePointAt(0)!.toString(16)}}`));
 const rows: Json[] = [], vectors = readVectors(options.only);
 for (const revision of options.revisions.split(",")) {
   const server = new Server(words, options, revision), why = await server.survey();
-  console.log(`${server.carrier} ${revision}: ${why || "spoken"}`);
+  say(`${server.carrier} ${revision}: ${why || "spoken"}`);
   const some = vectors.filter((one) => one.since <= revision && revision <= one.until && one.carriers.includes(server.carrier));
   if (!why) rows.push(...(await server.playAll(some, server.carrier === "stdio" ? options.jobs : 1)));
 }
@@ -633,8 +636,8 @@ for (const row of rows) {
   if (row.after && isBad(row)) row.verdict = "remark";
   count[row.verdict] = (count[row.verdict] ?? 0) + 1;
   if (!/passed|skipped/.test(row.verdict))
-    console.log(`${row.verdict.toUpperCase()} ${row.id} ${row.revision}: ${row.rule ?? ""} (${row.clause ?? ""}; ${row.after ?? ""})\n  ${row.sent}\n  ${row.why}`);
+    say(`${row.verdict.toUpperCase()} ${row.id} ${row.revision}: ${row.rule ?? ""} (${row.clause ?? ""}; ${row.after ?? ""})\n  ${row.sent}\n  ${row.why}`);
 }
-console.log(show(count));
+say(show(count));
 if (options.json) writeFileSync(options.json, JSON.stringify({ rows }, null, 1));
 process.exit(count.broken || count["not set up"] || !rows.length ? 1 : 0);
