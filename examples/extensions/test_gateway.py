@@ -1967,7 +1967,7 @@ def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
         wait_until(lambda: made[0].calls)
         for number in range(9):
             if kind != "message":
-                made[0].out(id=number, method="elicitation/create", params=PAGE)
+                made[0].out(id=number, method="elicitation/create", params=VISIT)
                 made[0].answers.get(timeout=PATIENCE)
             made[0].out(method=method, params=params)
         writers = [told.get(timeout=PATIENCE)]
