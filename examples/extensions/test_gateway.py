@@ -1937,7 +1937,7 @@ def test_at_no_moment_of_giving_up_a_call_is_another_user_asked(who_comes, how):
     assert at > 20
 
 
-PAGE = {
+VISIT = {
     "mode": "url",
     "message": "Log in",
     "url": "https://x.test",
