@@ -134,7 +134,7 @@ __all__ = """
 CALL_SECONDS = 60  # default timeout of a request
 LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
 MAX_ROUNDS = 10  # rounds of questions in one request
-# Questions in one result; of a legacy server, open at a time, and MAX_MESSAGE_BYTES
+# Questions in one result; of a legacy server, open at a time, and MAX_LIST_BYTES
 # together: more are ignored.
 MAX_QUESTIONS = 64
 MAX_FIELDS = 1000  # of a form
@@ -143,7 +143,7 @@ COURTESY_SECONDS = 2.0  # timeout of a message that connecting can do without
 # ---- of a list
 MAX_PAGES = 1000
 MAX_STUCK_PAGES = 3  # one after another, without a new item
-MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # all pages together
+MAX_LIST_BYTES = 8 * MAX_MESSAGE_BYTES  # all pages together, decoded
 
 # ---- of a subscription
 MAX_UNREAD = 1000  # changes kept for its reader
@@ -216,6 +216,12 @@ def _member(value: Any, name: str, kind: type) -> Any:
     if type(_object(value).get(name)) is not kind:  # true is not an int
         raise Malformed(f"the server sent no valid {name}: {value!r:.200}")
     return value[name]
+
+
+def size_of(value: Message) -> int:
+    """Return the bytes of memory that JSON takes, about: each value up to 200."""
+    text = str(value)  # encode() refuses some that decode() takes
+    return len(text) + 200 * sum(map(text.count, ",[{"))
 
 
 def _check_texts(value: Any, *names: str) -> None:
@@ -1414,7 +1420,9 @@ class HttpTransport(Transport):
     ) -> _Wire:
         """Send an HTTP request, and read the response; send it again while the server
         is busy."""
-        shown: Message = {"http": f"{verb} {urlsplit(url).path}", "headers": headers}
+        # The path of another URL may name an HTTP+SSE session.
+        path = urlsplit(url).path if url == self.url else "..."
+        shown: Message = {"http": f"{verb} {path}", "headers": headers}
         body = None
         if message:
             shown["message"] = message
@@ -2100,10 +2108,10 @@ class Client(AbstractContextManager["Client"]):
             self._take_notification(message, _object(message, "params"), request)
         # A modern server may not ask: .../stdio §Receiving Messages
         elif kind and not self.modern:
-            size = len(str(message))
+            size = size_of(message)
             self._questions.append(size)  # first: other threads may read, too
             sizes = list(self._questions)
-            if len(sizes) > MAX_QUESTIONS or sum(sizes) > MAX_MESSAGE_BYTES:
+            if len(sizes) > MAX_QUESTIONS or sum(sizes) > MAX_LIST_BYTES:
                 self._questions.remove(size)
             else:
                 tags = self._tags(request)
@@ -2313,7 +2321,7 @@ class Client(AbstractContextManager["Client"]):
                 page = self._ask(method, params, member, **options)
             except ServerLacks:
                 return items
-            size += len(str(page))  # encode() refuses some that decode() takes
+            size += size_of(page)
             if size > MAX_LIST_BYTES:
                 break
             stuck += 1
@@ -2334,14 +2342,18 @@ class Client(AbstractContextManager["Client"]):
         raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
 
     def _valid(self, method: str, items: list[Any], check: Any) -> list[Message]:
-        """Return the items that pass a check; report the others."""
+        """Return the items that pass a check; report the first of the others."""
         valid = []
+        first = ""
         for item in items:
             try:
                 check(item)
                 valid.append(item)
             except (Malformed, RecursionError) as problem:
-                self.transport.say(f"{method}: ignored {item!r:.200}: {problem}")
+                first = first or f"{item!r:.200}: {problem}"
+        if first:
+            count = len(items) - len(valid)
+            self.transport.say(f"{method}: ignored {count}, first {first}")
         return valid
 
     def list_tools(self, **options: Any) -> list[Message]:
