@@ -70,7 +70,7 @@ from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from select import select
-from threading import Event, Lock, RLock, Semaphore, Thread, Timer
+from threading import Event, Lock, RLock, Thread, Timer
 from time import monotonic
 from typing import Any, Optional
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -95,7 +95,6 @@ from mcp_ref import (
     METHOD_NOT_FOUND,
     METHODS,
     MISSING_CAPABILITY,
-    NOTIFICATIONS,
     UNSUPPORTED_VERSION,
     AskError,
     HttpError,
@@ -117,9 +116,9 @@ from mcp_ref import (
 __version__ = "2.0.0.dev"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS COURTESY_SECONDS IDLE_SECONDS LOGIN_SECONDS
-    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_COOKIE_BYTES MAX_IDLE MAX_LAST_LINES
-    MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_RETRIES
-    MAX_ROUNDS MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
+    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_COOKIE_BYTES MAX_FIELDS MAX_IDLE
+    MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS
+    MAX_RETRIES MAX_ROUNDS MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
     Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
     ServerLacks StdioTransport Subscription Transport connect fetch merge_headers
     url_warnings
@@ -134,14 +133,16 @@ __all__ = """
 CALL_SECONDS = 60  # default timeout of a request
 LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
 MAX_ROUNDS = 10  # rounds of questions in one request
-# Questions in one result; of a legacy server, open at a time: more are ignored.
+# Questions in one result; of a legacy server, open at a time, and MAX_LIST_BYTES
+# together: more are ignored.
 MAX_QUESTIONS = 64
+MAX_FIELDS = 1000  # of a form
 COURTESY_SECONDS = 2.0  # timeout of a message that connecting can do without
 
 # ---- of a list
 MAX_PAGES = 1000
 MAX_STUCK_PAGES = 3  # one after another, without a new item
-MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # all pages together
+MAX_LIST_BYTES = 8 * MAX_MESSAGE_BYTES  # all pages together, decoded
 
 # ---- of a subscription
 MAX_UNREAD = 1000  # changes kept for its reader
@@ -216,6 +217,12 @@ def _member(value: Any, name: str, kind: type) -> Any:
     return value[name]
 
 
+def size_of(value: Message) -> int:
+    """Return the bytes of memory that JSON takes, about: each value up to 200."""
+    text = str(value)  # encode() refuses some that decode() takes
+    return len(text) + 200 * sum(map(text.count, ",[{"))
+
+
 def _check_texts(value: Any, *names: str) -> None:
     for name in names:
         _member(value, name, str)
@@ -283,6 +290,8 @@ def _form(form: Message) -> tuple[Message, Schema]:
 
     Any exception: the form is wrong."""
     fields = form["properties"]
+    if len(fields) > MAX_FIELDS:
+        raise ValueError(f"the form has {len(fields)} fields")
     # Decoding calls the hook for each object, from the innermost outwards.
     known = json.loads(json.dumps(list(fields.values())), object_hook=_known_keywords)
     return fields, Schema(
@@ -438,15 +447,6 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
 # ==== 3. A request ============================================
 # Progress, the response and exceptions all arrive in the request's inbox. Only the
 # caller's thread waits on it, and only in next(), so every wait ends at the deadline.
-#
-#   1. Client._transmit() puts the request among `client.running`.
-#   2. A thread of the transport sends the message, and settle()s a failure.
-#   3. The thread that reads finds the request by its id, put()s progress, and settle()s
-#      the response.
-#   4. Client._finish() takes it out of `running`, and cancels it if it has no response.
-
-
-REQUEST_OPTIONS = {"timeout", "tag", "on_progress", "extend", "longest"}
 
 
 class Request:
@@ -481,7 +481,13 @@ class Request:
         extend: bool = False,
         longest: float = LONGEST_SECONDS,
         response: bool = True,
+        **unknown: Any,
     ) -> None:
+        for name in unknown:
+            raise TypeError(
+                f"{method} has no option {name}=; a tool's or prompt's arguments are a"
+                " dict: call_tool('add', {'a': 2})"
+            )
         self.client = client
         self.id = next(client.ids)
         self.method = method
@@ -494,6 +500,7 @@ class Request:
         self.deadline = min(monotonic() + self.timeout, self.last)
         # [legacy] True if Client.request() repeats it in another session.
         self.reopens = False
+        self.refused = False  # [modern] true if the status of its POST is an error
 
         self.settled = False
         self.ended = False
@@ -589,6 +596,7 @@ class Transport:
     # True if headers repeat parts of the body, and closing the connection cancels.
     mirrors = False
     only_sse = False  # [legacy] True if the server speaks HTTP+SSE
+    unsent: Any = {}  # lines, by id; Client._finish() takes one back
 
     def listen(self) -> None:
         """[legacy] Let the server send messages that belong to no request."""
@@ -700,10 +708,10 @@ class StdioTransport(Transport):
     serving     a Popen   True    _lose(): a pipe broke, or it exited; stop()
     lost        a Popen   False   stop(), which start() calls first
 
-    Each process has: `wrote`, true once a line was written; `loss`, the exception for
-    later calls; `outgoing`, pairs of a line and its request (None ends mcp-write);
-    `exited`; `ended` and `silent`, set at the end of its stdout and its stderr. When
-    its four threads end, `process` may be the next: they get theirs as an argument."""
+    Each process has: `wrote`, true once it was sent something; `loss`, the exception for
+    later calls; `outgoing`, keys of `unsent`; `exited`; `ended` and `silent`, set at the
+    end of its stdout and its stderr. When its four threads end, `process` may be the
+    next: they get theirs as an argument."""
 
     process: Any = None
     heard = False  # true once this process has written to stdout
@@ -733,6 +741,7 @@ class StdioTransport(Transport):
         self.unread = False
         self.loss = Disconnected("the server is gone")
         self.outgoing: Any = SimpleQueue()
+        self.unsent = {}
         self.exited = Event()
         self.ended = Event()
         self.silent = Event()
@@ -758,19 +767,21 @@ class StdioTransport(Transport):
         _thread("mcp-write", self._write, process)
 
     def send(self, message: Message, request: Request) -> None:
-        self.outgoing.put((encode(message), request))
+        self.unsent[request.id] = encode(message)
+        self.outgoing.put(request.id)
         if not self.up:  # if it dies after this, lost() finds the request
             raise self.loss
 
     def _write(self, process: Any) -> None:
         """Write lines; runs on mcp-write, which a slow server can block."""
         # The server has closed its stdin, or is gone: _lose() fails the requests.
-        with suppress(OSError), process.stdin:
-            for line, request in iter(self.outgoing.get, None):
-                process.stdin.write(line)
-                process.stdin.flush()
+        with suppress(OSError), process.stdin as pipe:
+            for ident in iter(self.outgoing.get, None):
+                pipe.write(self.unsent.pop(ident, b""))
+                pipe.flush()
                 self.wrote = True
-                if not request.response:
+                request = self.client.running.get(ident)
+                if request and not request.response:
                     request.settle({})
         self._lose(process)
 
@@ -892,7 +903,6 @@ class _Wire:
         self.host = host  # as errors name it
         self.route = ""  # ... and the proxy
         self.lock = Lock()
-        self.place = {"on": 0}  # Client.record() shows it for the exchange
         self.prefix = ""  # of a path, for a proxy that must see the whole URL
         self.credentials = {}  # headers for such a proxy
         with self.failing():
@@ -959,7 +969,6 @@ class _Wire:
                 self.body = self.response.read(MAX_MESSAGE_BYTES + 1)
                 if self.response.length and len(self.body) <= MAX_MESSAGE_BYTES:
                     raise ValueError("the body was cut off")
-        self.place["status"] = self.status
         self.headers = {
             name.lower(): ", ".join(fields.get_all(name)) for name in fields
         }
@@ -1201,14 +1210,15 @@ class HttpTransport(Transport):
             self._release(request)
             self.listen()
         elif status < 400 or answers:
+            request.refused = self.client.modern and status >= 400
             body = wire.body
             place = wire.place
-            self._release(request)  # for the next request
+            self._release(request)
             self.client.receive(body, request, place)
             if not request.settled:
                 raise Malformed(f"no response to {request.method} in {body!r:.200}")
         elif is_opening and status in (400, 404, 405):
-            self.sse = True  # HTTP+SSE is the oldest transport
+            self.sse = True
             # If the stream fails, the refusal of the POST says more.
             with suppress(HttpError, OSError):
                 self.listen(request.deadline - monotonic())
@@ -1390,9 +1400,9 @@ class HttpTransport(Transport):
         refusal if `authorize` has no others."""
         began = monotonic()
         refusal.seconds = request.deadline - began
-        request.deadline += LOGIN_SECONDS  # a user may have to log in
+        request.deadline += LOGIN_SECONDS
         with self.lock:  # threads that wait here use the same headers
-            if self.authorized is refused:  # else another thread has new ones
+            if self.authorized is refused:
                 self.unread = True
                 headers = _called(self.authorize, refusal)
                 if headers is None:
@@ -1414,7 +1424,9 @@ class HttpTransport(Transport):
     ) -> _Wire:
         """Send an HTTP request, and read the response; send it again while the server
         is busy."""
-        shown: Message = {"http": f"{verb} {urlsplit(url).path}", "headers": headers}
+        # The path of another URL may name an HTTP+SSE session.
+        path = urlsplit(url).path if url == self.url else "..."
+        shown: Message = {"http": f"{verb} {path}", "headers": headers}
         body = None
         if message:
             shown["message"] = message
@@ -1436,12 +1448,13 @@ class HttpTransport(Transport):
             self.client.record(">", wire.place, **shown)
             try:
                 wire.exchange(verb, url, merge_headers(headers, secret), body)
+                wire.place["status"] = wire.status
                 for line in wire.response.headers.get_all("Set-Cookie", []):
                     self._keep_cookie(line.partition(";")[0])
                 if not self._is_busy(wire, request):
                     return wire
             except Disconnected:
-                # A kept connection may end at any time: RFC 9110, section 9.2.2.
+                # RFC 9110, section 9.2.2
                 row = METHODS.get(request.method)
                 may_repeat = not wire.sent or verb != "POST" or (row and row.cacheable)
                 is_over = self.client.closed or request.over.is_set()
@@ -1723,14 +1736,14 @@ class Client(AbstractContextManager["Client"]):
         self.stray = ""
         self.ids = itertools.count(1)
         self._opening = RLock()
-        # One for each question that a legacy server may have open.
-        self._questions = Semaphore(MAX_QUESTIONS)
+        # The sizes of a legacy server's questions that are not answered yet.
+        self._questions: Any = []
         # By id: requests without a response, and messages not sent yet.
         self.running: Any = {}
-        # By id: tags of calls that were given up and not answered.
+        # By id: tags of calls given up and not answered.
         self.unanswered: Any = {}
         self.subscriptions: Any = []
-        self.tools: Message = {}  # those that were listed last, by name
+        self.tools: Message = {}  # those listed last, by name
         self.mirrored = {name: row.mirrored for name, row in METHODS.items()}
         self.result_types: Message = {}
         era = "legacy" if self.transport.only_sse else ""
@@ -1794,9 +1807,7 @@ class Client(AbstractContextManager["Client"]):
         not connected; exited without reading       raise it: nothing was served
         any other error, status, page or silence    initialize, unless a revision is
                                                     wanted"""
-        code = getattr(problem, "code", 0)
-        if isinstance(problem, HttpError):
-            code = problem.status
+        code = getattr(problem, "code", getattr(problem, "status", 0))
         if code == UNSUPPORTED_VERSION:
             return self._choose(problem)
         if self._pinned and isinstance(problem, RpcError):
@@ -1946,11 +1957,6 @@ class Client(AbstractContextManager["Client"]):
         later. `timeout`: seconds for each response; `on_progress`: called with
         progress, total and message, on this thread; `extend`: progress resets the
         timeout, up to `longest` seconds."""
-        for name in options.keys() - REQUEST_OPTIONS:
-            raise TypeError(
-                f"{method} has no option {name}=; a tool's or prompt's arguments are a"
-                " dict: call_tool('add', {'a': 2})"
-            )
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             request = Request(self, method, **options)
@@ -1965,8 +1971,9 @@ class Client(AbstractContextManager["Client"]):
                 continue
             except RpcError as problem:
                 # Our headers do not match, so list the tools again: streamable-http
-                # §Client Behavior.
-                if attempt or problem.code != HEADER_MISMATCH:
+                # §Client Behavior. Elsewhere, the code may mean anything.
+                is_mismatch = request.refused and problem.code == HEADER_MISMATCH
+                if attempt or not is_mismatch:
                     raise
                 self.tools = {}
                 continue
@@ -1986,7 +1993,7 @@ class Client(AbstractContextManager["Client"]):
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification, unless the revision does not define it."""
         self.open()
-        if method not in NOTIFICATIONS or method in rules(self.version).notifications:
+        if rules(self.version).has_notification(method):
             self._notify(method, params).wait()
 
     def _notify(self, method: str, params: Any = None, timeout: Any = None) -> Request:
@@ -2039,8 +2046,9 @@ class Client(AbstractContextManager["Client"]):
         basic/patterns/cancellation."""
         # Checked before hang_up(), which settles it, and cancels a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
-        must_cancel = not (request.settled or hangs_up_to_cancel)
-        if request.tag is not None and not (request.ended or hangs_up_to_cancel):
+        is_over = hangs_up_to_cancel or self.transport.unsent.pop(request.id, None)
+        must_cancel = not (request.settled or is_over)
+        if request.tag is not None and not (request.ended or is_over):
             self.unanswered[request.id] = request.tag
             if request.ended:  # the response has come just now
                 self.unanswered.pop(request.id, None)
@@ -2101,15 +2109,23 @@ class Client(AbstractContextManager["Client"]):
         elif kind == "notification":
             self._take_notification(message, _object(message, "params"), request)
         # A modern server may not ask: .../stdio §Receiving Messages
-        elif kind and not self.modern and self._questions.acquire(blocking=False):
-            _thread("mcp-answer", self._take_question, message, self._tags(request))
+        elif kind and not self.modern:
+            size = size_of(message)
+            self._questions.append(size)  # first: other threads may read, too
+            sizes = list(self._questions)
+            if len(sizes) > MAX_QUESTIONS or sum(sizes) > MAX_LIST_BYTES:
+                self._questions.remove(size)
+            else:
+                tags = self._tags(request)
+                _thread("mcp-answer", self._take_question, message, size, tags)
 
     def _tags(self, request: Any) -> list[Any]:
         """Return the tags of the calls that a message may belong to: `request`, if it
         came with its answer, or else all that the server may work on."""
-        asking = [request] if request else list(self.running.values())
-        tags = [one.tag for one in asking if one.response]
-        return tags if request else [*tags, *self.unanswered.values()]
+        if request:
+            return [request.tag]
+        tags = [one.tag for one in list(self.running.values()) if one.response]
+        return [*tags, *self.unanswered.values()]
 
     def _running(self, ident: Any) -> Any:
         # Some servers answer 1 with "1".
@@ -2192,7 +2208,7 @@ class Client(AbstractContextManager["Client"]):
             kind = AskError if problem.code == -1 else Malformed
             raise kind(f"the server's question was not answered: {problem}") from None
 
-    def _take_question(self, message: Message, tags: list[Any]) -> None:
+    def _take_question(self, message: Message, size: int, tags: list[Any]) -> None:
         """[legacy] Answer a request from the server; runs on mcp-answer."""
         method = message["method"]
         try:
@@ -2206,7 +2222,7 @@ class Client(AbstractContextManager["Client"]):
         reply = {"jsonrpc": "2.0", "id": message["id"], **answer}
         with suppress(Exception):
             self._transmit(reply, Request(self, method, response=False)).wait()
-        self._questions.release()
+        self._questions.remove(size)
 
     def _answer(self, question: Message, tags: Any) -> Message:
         method = question.get("method")
@@ -2307,7 +2323,7 @@ class Client(AbstractContextManager["Client"]):
                 page = self._ask(method, params, member, **options)
             except ServerLacks:
                 return items
-            size += len(encode(page))
+            size += size_of(page)
             if size > MAX_LIST_BYTES:
                 break
             stuck += 1
@@ -2328,14 +2344,18 @@ class Client(AbstractContextManager["Client"]):
         raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
 
     def _valid(self, method: str, items: list[Any], check: Any) -> list[Message]:
-        """Return the items that pass a check; report the others."""
+        """Return the items that pass a check; report the first of the others."""
         valid = []
+        first = ""
         for item in items:
             try:
                 check(item)
                 valid.append(item)
             except (Malformed, RecursionError) as problem:
-                self.transport.say(f"{method}: ignored {item!r:.200}: {problem}")
+                first = first or f"{item!r:.200}: {problem}"
+        if first:
+            count = len(items) - len(valid)
+            self.transport.say(f"{method}: ignored {count}, first {first}")
         return valid
 
     def list_tools(self, **options: Any) -> list[Message]:
