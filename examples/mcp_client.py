@@ -503,7 +503,7 @@ class Request:
         self.deadline = min(monotonic() + self.timeout, self.last)
         # [legacy] True if Client.request() repeats it in another session.
         self.reopens = False
-        self.refused = False  # true if the status of its POST was an error
+        self.refused = False  # [modern] true if the status of its POST was an error
 
         self.settled = False
         self.ended = False
@@ -1211,7 +1211,7 @@ class HttpTransport(Transport):
             self._release(request)
             self.listen()
         elif status < 400 or answers:
-            request.refused = status >= 400
+            request.refused = self.client.modern and status >= 400
             body = wire.body
             place = wire.place
             self._release(request)  # for the next request
@@ -1979,8 +1979,7 @@ class Client(AbstractContextManager["Client"]):
             except RpcError as problem:
                 # Our headers do not match, so list the tools again: streamable-http
                 # §Client Behavior. On a legacy server, the code may mean anything.
-                is_mismatch = self.modern and problem.code == HEADER_MISMATCH
-                if attempt or not (is_mismatch and request.refused):
+                if attempt or not (request.refused and problem.code == HEADER_MISMATCH):
                     raise
                 self.tools = {}
                 continue
