@@ -238,14 +238,15 @@ def _result(response: Message) -> Any:
     raise RpcError(code, f"{error.get('message', '')!s:.10000}", error.get("data"))
 
 
-def _answered_id(data: bytes) -> int | None:
-    """Return the id of a response that cannot be decoded; None if its ends do not show
-    it. A question has an id, too, but of the server's."""
-    begin = rb'\{(?:"jsonrpc": ?"2\.0", ?|"id": ?(\d{1,15}), ?)*"(?:result|error)"'
-    found = re.match(begin, data)
-    if found and not found[1]:
-        found = re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
-    return int(found[1]) if found else None
+def _answered_id(data: bytes) -> int:
+    """Return the id of a response that cannot be decoded; 0 if its ends do not show it.
+    A question's id is the server's."""
+    response = (
+        rb'\{(?:"jsonrpc": ?"2\.0", ?|"id": ?(\d{1,15}), ?)*"(?:result|error)"'
+        rb'(?:.*, ?"id": ?(\d{1,15})\}\s*$)?'
+    )
+    found = re.match(response, data[:100] + data[-50:], re.DOTALL)
+    return int(found[1] or found[2] or 0) if found else 0
 
 
 def _thread(name: str, target: Any, *arguments: Any) -> None:
@@ -467,8 +468,8 @@ class Request:
     state       true once ...                               set by
     settled     its response, or an exception in its        settle(), on the thread
                 place, has arrived                          that reads or posts
-    ended       the server works on it no longer: it has    settle()
-                answered, or its connection has ended
+    ended       the server has answered it, or its          settle()
+                connection has ended
     cancelled   it was given up                             cancel(), on any thread
     over        the caller waits no longer; the             Client._finish(), on the
                 thread that posts ends                      caller's
@@ -530,7 +531,7 @@ class Request:
 
     def settle(self, outcome: Any, ended: bool = False) -> None:
         """Deliver the response, or an exception in its place."""
-        self.ended = self.ended or ended
+        self.ended |= ended
         self.settled = True
         if not self.response:
             self.client.running.pop(self.id, None)
@@ -675,7 +676,7 @@ def _lines(file: Any) -> Iterator[bytes]:
         rest = line
         while rest and not rest.endswith(b"\n"):
             rest = file.readline(most)
-            line = line[:most] + (line[most:] + rest)[-50:]
+            line = line[:most] + rest[-50:]
         yield line
 
 
@@ -2069,21 +2070,20 @@ class Client(AbstractContextManager["Client"]):
     # ---- receiving
 
     def decode(self, data: bytes) -> Any:
-        """Decode a message; RpcError: it is not JSON, or too large, or too deep."""
+        """Decode a message; RpcError: it is malformed or too large."""
         return decode(data)
 
     def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
-        """Handle a message, for `request` if known; Malformed if it cannot be decoded,
-        and no request is known to have it for an answer. Never blocks."""
+        """Handle a message, for `request` if known. Malformed: it cannot be decoded.
+        Never blocks."""
         try:
             message = self.decode(data)
         except RpcError as problem:
-            text = data.decode("utf-8", "replace")
-            self.record("<", place, text=text)
+            self.record("<", place, text=data.decode("utf-8", "replace"))
             flaw = f"expected a message ({problem}), found {data[:200]!r}"
             answered = self.running.get(_answered_id(data))
             if not answered:
-                self.stray = self.stray or f"; {flaw}"
+                self.stray = f"; {flaw}"
                 raise Malformed(flaw) from None
             answered.settle(Malformed(flaw), ended=True)
             return
