@@ -1017,7 +1017,8 @@ class ListingClient(Client):
             return super().request(method, params, **options)
         member, needed = LISTS[method]
         if "cursor" not in (params or {}):
-            self.began, self.pages, self.size = time.monotonic(), 0, 0
+            self.began, self.pages = time.monotonic(), 0
+            self.size = mcp_client.size_of({member: []})  # the page of cut_off()
             page = super().request(method, params, **options)
         elif time.monotonic() > self.began + self.timeout:
             return self.cut_off(method, f"it goes on for {self.timeout:g} s")
@@ -1028,13 +1029,12 @@ class ListingClient(Client):
                 return self.cut_off(method, error_text(problem))
 
         self.pages += 1
-        self.size += len(json_text(page))
+        self.size += mcp_client.size_of(page)
         if self.size > mcp_client.MAX_LIST_BYTES:
             return self.cut_off(method, "it is too large")
         if self.pages == mcp_client.MAX_PAGES and "nextCursor" in page:
             self.cut_off(method, f"it has more than {self.pages} pages")
             page = {name: one for name, one in page.items() if name != "nextCursor"}
-        page = finite(page)  # or the client could not measure it
         return {**page, member: self.sifted(method, page.get(member), needed)}
 
     def cut_off(self, method: str, reason: str) -> Message:
@@ -1185,8 +1185,8 @@ def says(text: Any, value: Any) -> bool:
         return False
     if text == value:
         return True
-    with suppress(ValueError, RecursionError):
-        return bool(json.loads(text) == value)
+    with suppress(ValueError, RpcError):
+        return bool(mcp_ref.decode(text.encode()) == value)
     return False
 
 
@@ -1364,13 +1364,20 @@ MOST_TEXT = 10_000  # characters of a description
 
 # Kept in texts: line ends, tabs, and the spaces and joiners of various scripts.
 KEPT = "\n\t\xa0\u202f\u3000\u200c\u200d"
+# Invisible, although Python calls them printable: fillers, and what selects a variant of
+# a character, except U+FE0F in an emoji.
+FILLERS = "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0]"
+SELECTORS = "[\ufe00-\ufe0e\U000e0100-\U000e01ef]"
+BARE = "(?<![\xa9\xae\u2000-\u3299\U0001f000-\U0001faff])\ufe0f(?!\u20e3)"
+INVISIBLE = re.compile(f"{FILLERS}|{SELECTORS}|{BARE}")
 
 
 def clean(text: str) -> str:
     """Replace control characters and those that are invisible, or reverse the direction
     of text, by what Python calls them, such as \\x1b."""
     lines = text.split("\r\n")
-    return "\r\n".join(mcp_ref.printable(line, KEPT) for line in lines)
+    shown = "\r\n".join(mcp_ref.printable(line, KEPT) for line in lines)
+    return INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], shown)
 
 
 def one_line(text: str) -> str:

@@ -70,7 +70,7 @@ from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from select import select
-from threading import Event, Lock, RLock, Semaphore, Thread, Timer
+from threading import Event, Lock, RLock, Thread, Timer
 from time import monotonic
 from typing import Any, Optional
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -116,9 +116,9 @@ from mcp_ref import (
 __version__ = "2.0.0.dev"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS COURTESY_SECONDS IDLE_SECONDS LOGIN_SECONDS
-    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_COOKIE_BYTES MAX_IDLE MAX_LAST_LINES
-    MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_RETRIES
-    MAX_ROUNDS MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
+    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_COOKIE_BYTES MAX_FIELDS MAX_IDLE
+    MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS
+    MAX_RETRIES MAX_ROUNDS MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
     Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
     ServerLacks StdioTransport Subscription Transport connect fetch merge_headers
     url_warnings
@@ -133,14 +133,16 @@ __all__ = """
 CALL_SECONDS = 60  # default timeout of a request
 LONGEST_SECONDS = 3600  # default limit when progress extends the timeout
 MAX_ROUNDS = 10  # rounds of questions in one request
-# Questions in one result; of a legacy server, open at a time: more are ignored.
+# Questions in one result; of a legacy server, open at a time, and MAX_LIST_BYTES
+# together: more are ignored.
 MAX_QUESTIONS = 64
+MAX_FIELDS = 1000  # of a form
 COURTESY_SECONDS = 2.0  # timeout of a message that connecting can do without
 
 # ---- of a list
 MAX_PAGES = 1000
 MAX_STUCK_PAGES = 3  # one after another, without a new item
-MAX_LIST_BYTES = 4 * MAX_MESSAGE_BYTES  # all pages together
+MAX_LIST_BYTES = 8 * MAX_MESSAGE_BYTES  # all pages together, decoded
 
 # ---- of a subscription
 MAX_UNREAD = 1000  # changes kept for its reader
@@ -215,6 +217,12 @@ def _member(value: Any, name: str, kind: type) -> Any:
     return value[name]
 
 
+def size_of(value: Message) -> int:
+    """Return the bytes of memory that JSON takes, about: each value up to 200."""
+    text = str(value)  # encode() refuses some that decode() takes
+    return len(text) + 200 * sum(map(text.count, ",[{"))
+
+
 def _check_texts(value: Any, *names: str) -> None:
     for name in names:
         _member(value, name, str)
@@ -229,14 +237,15 @@ def _result(response: Message) -> Any:
     raise RpcError(code, f"{error.get('message', '')!s:.10000}", error.get("data"))
 
 
-def _answered_id(data: bytes) -> int | None:
-    """Return the id of a response that cannot be decoded; None if its ends do not show
-    it. A question has an id, too, but of the server's."""
-    begin = rb'\{(?:"jsonrpc": ?"2\.0", ?|"id": ?(\d{1,15}), ?)*"(?:result|error)"'
-    found = re.match(begin, data)
-    if found and not found[1]:
-        found = re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
-    return int(found[1]) if found else None
+def _answered_id(data: bytes) -> int:
+    """Return the id of a response that cannot be decoded; 0 if its ends do not show it.
+    A question's id is the server's."""
+    response = (
+        rb'\{(?:"jsonrpc": ?"2\.0", ?|"id": ?(\d{1,15}), ?)*"(?:result|error)"'
+        rb'(?:.*, ?"id": ?(\d{1,15})\}\s*$)?'
+    )
+    found = re.match(response, data[:100] + data[-50:], re.DOTALL)
+    return int(found[1] or found[2] or 0) if found else 0
 
 
 def _thread(name: str, target: Any, *arguments: Any) -> None:
@@ -281,6 +290,8 @@ def _form(form: Message) -> tuple[Message, Schema]:
 
     Any exception: the form is wrong."""
     fields = form["properties"]
+    if len(fields) > MAX_FIELDS:
+        raise ValueError(f"the form has {len(fields)} fields")
     # Decoding calls the hook for each object, from the innermost outwards.
     known = json.loads(json.dumps(list(fields.values())), object_hook=_known_keywords)
     return fields, Schema(
@@ -456,8 +467,8 @@ class Request:
     state       true once ...                               set by
     settled     its response, or an exception in its        settle(), on the thread
                 place, has arrived                          that reads or posts
-    ended       the server works on it no longer: it has    settle()
-                answered, or its connection has ended
+    ended       the server has answered it, or its          settle()
+                connection has ended
     cancelled   it was given up                             cancel(), on any thread
     over        the caller waits no longer; the             Client._finish(), on the
                 thread that posts ends                      caller's
@@ -492,6 +503,7 @@ class Request:
         self.deadline = min(monotonic() + self.timeout, self.last)
         # [legacy] True if Client.request() repeats it in another session.
         self.reopens = False
+        self.refused = False  # true if the status of its POST was an error
 
         self.settled = False
         self.ended = False
@@ -518,7 +530,7 @@ class Request:
 
     def settle(self, outcome: Any, ended: bool = False) -> None:
         """Deliver the response, or an exception in its place."""
-        self.ended = self.ended or ended
+        self.ended |= ended
         self.settled = True
         if not self.response:
             self.client.running.pop(self.id, None)
@@ -664,7 +676,7 @@ def _lines(file: Any) -> Iterator[bytes]:
         rest = line
         while rest and not rest.endswith(b"\n"):
             rest = file.readline(most)
-            line = line[:most] + (line[most:] + rest)[-50:]
+            line = line[:most] + rest[-50:]
         yield line
 
 
@@ -1203,6 +1215,7 @@ class HttpTransport(Transport):
             self._release(request)
             self.listen()
         elif status < 400 or answers:
+            request.refused = status >= 400
             body = wire.body
             place = wire.place
             self._release(request)  # for the next request
@@ -1416,7 +1429,9 @@ class HttpTransport(Transport):
     ) -> _Wire:
         """Send an HTTP request, and read the response; send it again while the server
         is busy."""
-        shown: Message = {"http": f"{verb} {urlsplit(url).path}", "headers": headers}
+        # The path of another URL may name an HTTP+SSE session.
+        path = urlsplit(url).path if url == self.url else "..."
+        shown: Message = {"http": f"{verb} {path}", "headers": headers}
         body = None
         if message:
             shown["message"] = message
@@ -1725,8 +1740,8 @@ class Client(AbstractContextManager["Client"]):
         self.stray = ""
         self.ids = itertools.count(1)
         self._opening = RLock()
-        # One for each question that a legacy server may have open.
-        self._questions = Semaphore(MAX_QUESTIONS)
+        # The sizes of a legacy server's questions that are not answered yet.
+        self._questions: Any = []
         # By id: requests without a response, and messages not sent yet.
         self.running: Any = {}
         # By id: tags of calls given up and not answered.
@@ -1965,8 +1980,9 @@ class Client(AbstractContextManager["Client"]):
                 continue
             except RpcError as problem:
                 # Our headers do not match, so list the tools again: streamable-http
-                # §Client Behavior.
-                if attempt or problem.code != HEADER_MISMATCH:
+                # §Client Behavior. On a legacy server, the code may mean anything.
+                is_mismatch = self.modern and problem.code == HEADER_MISMATCH
+                if attempt or not (is_mismatch and request.refused):
                     raise
                 self.tools = {}
                 continue
@@ -2057,21 +2073,20 @@ class Client(AbstractContextManager["Client"]):
     # ---- receiving
 
     def decode(self, data: bytes) -> Any:
-        """Decode a message; RpcError: it is not JSON, or too large, or too deep."""
+        """Decode a message; RpcError: it is malformed or too large."""
         return decode(data)
 
     def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
-        """Handle a message, for `request` if known; Malformed if it cannot be decoded,
-        and no request is known to have it for an answer. Never blocks."""
+        """Handle a message, for `request` if known. Malformed: it cannot be decoded.
+        Never blocks."""
         try:
             message = self.decode(data)
         except RpcError as problem:
-            text = data.decode("utf-8", "replace")
-            self.record("<", place, text=text)
+            self.record("<", place, text=data.decode("utf-8", "replace"))
             flaw = f"expected a message ({problem}), found {data[:200]!r}"
             answered = self.running.get(_answered_id(data))
             if not answered:
-                self.stray = self.stray or f"; {flaw}"
+                self.stray = f"; {flaw}"
                 raise Malformed(flaw) from None
             answered.settle(Malformed(flaw), ended=True)
             return
@@ -2103,8 +2118,15 @@ class Client(AbstractContextManager["Client"]):
         elif kind == "notification":
             self._take_notification(message, _object(message, "params"), request)
         # A modern server may not ask: .../stdio §Receiving Messages
-        elif kind and not self.modern and self._questions.acquire(blocking=False):
-            _thread("mcp-answer", self._take_question, message, self._tags(request))
+        elif kind and not self.modern:
+            size = size_of(message)
+            self._questions.append(size)  # first: other threads may read, too
+            sizes = list(self._questions)
+            if len(sizes) > MAX_QUESTIONS or sum(sizes) > MAX_LIST_BYTES:
+                self._questions.remove(size)
+            else:
+                tags = self._tags(request)
+                _thread("mcp-answer", self._take_question, message, size, tags)
 
     def _tags(self, request: Any) -> list[Any]:
         """Return the tags of the calls that a message may belong to: `request`, if it
@@ -2195,7 +2217,7 @@ class Client(AbstractContextManager["Client"]):
             kind = AskError if problem.code == -1 else Malformed
             raise kind(f"the server's question was not answered: {problem}") from None
 
-    def _take_question(self, message: Message, tags: list[Any]) -> None:
+    def _take_question(self, message: Message, size: int, tags: list[Any]) -> None:
         """[legacy] Answer a request from the server; runs on mcp-answer."""
         method = message["method"]
         try:
@@ -2209,7 +2231,7 @@ class Client(AbstractContextManager["Client"]):
         reply = {"jsonrpc": "2.0", "id": message["id"], **answer}
         with suppress(Exception):
             self._transmit(reply, Request(self, method, response=False)).wait()
-        self._questions.release()
+        self._questions.remove(size)
 
     def _answer(self, question: Message, tags: Any) -> Message:
         method = question.get("method")
@@ -2310,7 +2332,7 @@ class Client(AbstractContextManager["Client"]):
                 page = self._ask(method, params, member, **options)
             except ServerLacks:
                 return items
-            size += len(encode(page))
+            size += size_of(page)
             if size > MAX_LIST_BYTES:
                 break
             stuck += 1
@@ -2331,14 +2353,18 @@ class Client(AbstractContextManager["Client"]):
         raise Malformed(f"{method} has more than {MAX_PAGES} pages, or is too large")
 
     def _valid(self, method: str, items: list[Any], check: Any) -> list[Message]:
-        """Return the items that pass a check; report the others."""
+        """Return the items that pass a check; report the first of the others."""
         valid = []
+        first = ""
         for item in items:
             try:
                 check(item)
                 valid.append(item)
             except (Malformed, RecursionError) as problem:
-                self.transport.say(f"{method}: ignored {item!r:.200}: {problem}")
+                first = first or f"{item!r:.200}: {problem}"
+        if first:
+            count = len(items) - len(valid)
+            self.transport.say(f"{method}: ignored {count}, first {first}")
         return valid
 
     def list_tools(self, **options: Any) -> list[Message]:

@@ -36,6 +36,7 @@ from testing.scripts import (
     HERE,
     MCP_REF,
     MODERN,
+    NEWEST,
     PATIENCE,
     Site,
     begin,
@@ -873,7 +874,7 @@ def test_a_list_without_end_ends_with_what_came(run, monkeypatch, limit):
     if limit == "timeout":
         seconds = "0.3"
     else:
-        monkeypatch.setattr(client, limit, 3 if limit == "MAX_PAGES" else 400)
+        monkeypatch.setattr(client, limit, 3 if limit == "MAX_PAGES" else 4000)
     with odd(tools_list=pages) as site:
         status, out, err = run("list", "--timeout", seconds, site.url)
     reason = {"MAX_PAGES": "3 pages", "MAX_LIST_BYTES": "too large"}
@@ -1728,6 +1729,10 @@ def test_the_help_names_serve(capsys):
 EVIL = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
 EVIL += list("\u00ad\u061c\u180e\u200b\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d")
 EVIL += list("\u202e\u2060\u2066\u2067\u2068\u2069\ufeff\ufff9\U000e0001\U000e0041")
+EVIL += list(
+    "\u034f\u115f\u1160\u17b4\u180b\u180f\u3164\uffa0\ufe00\ufe0e\ufe0f\U000e0100"
+)
+EVIL += ["\U000e01ef"]
 EVIL.remove("\n")
 EVIL.remove("\t")
 
@@ -1797,6 +1802,45 @@ def test_the_question_of_a_server_is_clean(run, monkeypatch):
         assert out + err and not set(EVIL) & set(out + err)
 
 
+HOSTILE = r"""
+import json, sys
+bad = json.loads(sys.argv[1])
+results = {
+    "server/discover": {"supportedVersions": ["{NEWEST}"], "capabilities": {bad: {}}},
+    "tools/list": {"tools": [{"name": bad, "description": bad}]},
+    "tools/call": {"content": [{"type": "text", "text": bad}, {"type": bad}]},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    answer = {"error": {"code": -32000, "message": bad}}
+    if message["method"] in results and sys.argv[2:]:
+        answer = {"result": {"resultType": "complete", **results[message["method"]]}}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+""".replace("{NEWEST}", NEWEST)
+
+
+PROGRAMS = [["course/00_client_by_hand.py", "t", "{}"], ["extensions/oauth.py"]]
+PROGRAMS += [["vectors/run.py", "--revisions", NEWEST, "--only", "tools"]]
+
+
+@parametrize("program", PROGRAMS, ids=lambda words: words[0])
+@parametrize("more", ["", "works"])
+def test_nothing_of_a_server_reaches_the_terminal_by_other_programs(program, more):
+    bad = "x" + "".join(EVIL) + "y"
+    target = [sys.executable, "-c", HOSTILE, json.dumps(bad), *more.split()]
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield http_answer(500 if more else 400, {}, f"<title>{bad}</title>")
+
+    with answering(answer) as site:
+        words = [str(HERE / "examples" / program[0]), *program[1:]]
+        done = command(*words, *([site.url] if "oauth" in words[0] else target))
+    said = done.stdout + done.stderr
+    assert "\\u202e" in said and not set(EVIL) & set(said)
+    assert "HttpError" not in said
+
+
 @parametrize("evil", EVIL)
 def test_the_tabulator_completes_plain_names(evil):
     shell = object.__new__(cli.Shell)
@@ -1825,8 +1869,17 @@ def test_the_tabulator_looks_at_each_name_once(monkeypatch):
     assert shell.complete("tool1299", 0) == "tool1299 " and not shell.complete("x", 0)
 
 
+def test_a_text_is_decoded_within_the_bounds_of_a_message(monkeypatch):
+    """Decoded, empty lists take 28 times their text."""
+    monkeypatch.setattr(cli.mcp_ref, "MAX_VALUES", 10)
+    assert cli.says("[[], [], []]", [[]] * 3)
+    assert not cli.says(json.dumps([[]] * 9), [[]] * 9)
+    assert not cli.says("\ud800", 1)
+
+
 def test_text_of_all_scripts_is_printed_as_it_is():
     kept = "\u00e9 \u6f22\u3000\u5b57 \u0645\u06cc\u200c\u062e \U0001f468\u200d\U0001f467 a\u00a0b\r\n\tc\n"
+    kept += "\u26a0\ufe0f \xa9\ufe0f 1\ufe0f\u20e3 \U0001f3f3\ufe0f"  # emojis
     assert cli.clean(kept) == kept
 
 

@@ -656,20 +656,24 @@ def test_client_answers_no_more_questions_than_a_server_reads():
         assert found.result(PATIENCE)["read"] < 9
 
 
-def test_client_answers_no_more_questions_than_its_limit():
-    gate = threading.Event()
+@parametrize("few", [{"MAX_QUESTIONS": 1}, {"MAX_LIST_BYTES": 3000}])
+def test_client_answers_no_more_questions_than_its_limit(few):
+    gate, heard, before = threading.Event(), threading.Event(), threading.enumerate()
     options = {"roots": lambda tag: gate.wait(PATIENCE) and []}
-    few = {"MAX_QUESTIONS": 1}
+    options["on_notification"] = lambda message: heard.set()
     with talk("2025-11-25", "http", client="yes", limits=few, connect=options) as t:
         t(
             """
             call list_prompts
             > 1 prompts/list
-            < #a roots/list
-            < #b roots/list
+            < #a roots/list {"x": "@"}
+            < #b roots/list {"x": "@"}
             < - notifications/x
-            """
+            """.replace("@", 1000 * "x")
         )
+        assert heard.wait(PATIENCE)
+        new = set(threading.enumerate()) - set(before)
+        assert [one.name for one in new].count("mcp-answer") == 1
         gate.set()
         t('> #a {"roots": []}\n< 1 {"prompts": []}\nreturns []')
 
@@ -990,6 +994,25 @@ def test_client_does_not_record_its_session(tmp_path):
     assert "s3cret" not in (tmp_path / "t").read_text()
 
 
+def test_client_does_not_record_its_session_of_http_sse(tmp_path):
+    done = threading.Event()
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        if verb == "GET":
+            yield STREAM + b"event: endpoint\ndata: /m/s3cret?id=s3cret\n\n"
+            assert done.wait(PATIENCE)
+        else:
+            yield http_answer(500, {})
+
+    with open(tmp_path / "t", "ab", 0) as file, answering(answer) as site:
+        with pytest.raises(mcp.HttpError):
+            client.connect(site.url, sse=True, record=file)
+        done.set()
+    sent = [line["http"] for line in recorded(tmp_path / "t") if "http" in line]
+    assert sent[:2] == ["GET /mcp", "POST ..."]
+    assert "s3cret" not in (tmp_path / "t").read_text()
+
+
 def test_client_records_that_it_hangs_up(tmp_path):
     with open(tmp_path / "t", "ab", 0) as file, http_serving(fixture(Stage())) as httpd:
         with client.connect(httpd.url, record=file) as one:
@@ -1151,6 +1174,19 @@ initialize => {"protocolVersion": "{VERSION}", "capabilities": {"prompts": {}}}
 > prompts/list
 << 404 {} gone
 raises HttpError gone
+== an error that is no refusal of our headers runs no tool twice | on: http 2025-11-25 memory
+call call_tool t
+> tools/call
+< error {HEADER_MISMATCH} mine
+raises RpcError mine
+== an error in an answer with status 200 runs no tool twice | on: http modern
+call list_tools
+tools/list => {"tools": [{"name": "t"}]}
+returns [{"name": "t"}]
+call call_tool t
+> tools/call
+<< 200 {} {"jsonrpc": "2.0", "id": {ID}, "error": {"code": -32020, "message": "mine"}}
+raises RpcError mine
 == too many questions are not answered | on: memory modern | limits: {"MAX_QUESTIONS": 1}
     | connect: {"elicit": {"x": "v"}}
 call get_prompt p
@@ -1158,10 +1194,27 @@ prompts/get => {"resultType": "input_required", "inputRequests": {
     "a": {"method": "elicitation/create", "params": @FORM},
     "b": {"method": "elicitation/create", "params": @FORM}}}
 raises Malformed 2 questions
-== a list has an end, in bytes | on: memory 2025-11-25 | limits: {"MAX_LIST_BYTES": 100}
+== a form has an end | on: memory modern 2025-11-25 | limits: {"MAX_FIELDS": 1}
+    | connect: {"elicit": {"x": "v"}}
+call get_prompt p
+[legacy] prompts/get ? a elicitation/create @FORM -> error {INVALID_PARAMS} fields => {"messages": []}
+[legacy] returns {}
+[modern] prompts/get => {"resultType": "input_required", "inputRequests": {
+    "a": {"method": "elicitation/create", "params": @FORM}}}
+[modern] raises Malformed fields
+== a list may have numbers that we would not send | on: pipe modern 2025-11-25
+call list_prompts
+> prompts/list
+<< {"jsonrpc": "2.0", "id": {ID}, "result": {"prompts": [{"name": "a", "x": 1e999}]}}
+returns [{"name": "a"}]
+== a list has an end, in bytes | on: memory 2025-11-25 | limits: {"MAX_LIST_BYTES": 1300}
 call list_prompts
 prompts/list => {"prompts": [{"name": "xxxxxxxxxxxxxxxxxxxxxxxxxxx"}], "nextCursor": "2"}
-prompts/list => {"prompts": [{"name": "xxxxxxxxxxxxxxxxxxxxxxxxxxx"}], "nextCursor": "3"}
+prompts/list => {"prompts": [{"name": "y"}], "nextCursor": "3"}
+raises Malformed too large
+== a list has an end, in values | on: memory 2025-11-25 | limits: {"MAX_LIST_BYTES": 1300}
+call list_prompts
+prompts/list => {"prompts": [{"name": "x", "more": [{}, {}, {}]}], "nextCursor": "2"}
 raises Malformed too large
 """
         + each(
@@ -1356,6 +1409,19 @@ def test_client_prints_no_control_characters(capsys):
     printed = capsys.readouterr().err
     assert "tools/list: ignored" in printed and "Method not found" in printed
     assert "\x1b" not in printed
+
+
+def test_of_invalid_items_the_first_is_told():
+    items = "1, " * 500 + '{"name": "x"}'
+    told: list[str] = []
+
+    def answer(verb: str, headers: dict, method: str, text: str):
+        yield well(text.replace('"prompts": []', f'"prompts": [{items}]'))
+
+    with answering(answer) as site:
+        with client.connect(site.url, stderr=told.append) as one:
+            assert [item["name"] for item in one.list_prompts()] == ["x"]
+    assert len(told) == 1 and "ignored 500, first 1: " in told[0]
 
 
 @parametrize("secret", ["Bearer s3cret\n", "Bearer s3cret'\n"])

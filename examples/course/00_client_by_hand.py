@@ -1,4 +1,4 @@
-r"""A client without any library: thirty-five lines that list tools and call one.
+r"""A client without any library: forty lines that list tools and call one.
 
 For anyone who wants to see the other side, too. Read 00_by_hand.py first. Lessons 1 to
 3 have the messages, and lesson 5 those that this client skips. Next:
@@ -39,6 +39,12 @@ META = {
 }
 
 
+def show(text: str) -> None:
+    """Print a server's text; characters that could command the terminal are escaped."""
+    shown = [c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text]
+    print("".join(shown))
+
+
 def request(number: int, method: str, **params: Any) -> Any:
     """Send a request; return its result."""
     params["_meta"] = META
@@ -48,7 +54,8 @@ def request(number: int, method: str, **params: Any) -> Any:
         response = json.loads(line)
         if response.get("id") == number:  # anything else is a notification
             if "error" in response:
-                raise SystemExit(f"{method}: {response['error']['message']}")
+                show(f"{method}: {response['error']['message']}")
+                sys.exit(1)
             return response["result"]
     raise SystemExit("The server has left.")
 
@@ -62,10 +69,10 @@ server: Any = subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8
 with server:
     found = request(1, "server/discover")
     versions, features = found["supportedVersions"], found["capabilities"]
-    print(f"It speaks {', '.join(versions)} and offers {', '.join(features)}.")
+    show(f"It speaks {', '.join(versions)} and offers {', '.join(features)}.")
     for tool in request(2, "tools/list")["tools"]:
-        print(f"{tool['name']}: {tool.get('description', '')}")
+        show(f"{tool['name']}: {tool.get('description', '')}")
     result = request(3, "tools/call", name=name, arguments=json.loads(arguments))
     for block in result["content"]:
-        print(block.get("text", block["type"]))
+        show(block.get("text", block["type"]))
     server.stdin.close()  # that is how a server is told to leave

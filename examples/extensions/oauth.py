@@ -46,7 +46,7 @@ sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 
 from mcp_client import Malformed, connect, fetch
 
-from mcp_ref import HttpError, RpcError, decode
+from mcp_ref import HttpError, RpcError, decode, printable
 
 Message = dict[str, Any]
 
@@ -287,10 +287,11 @@ def _cryptography() -> tuple[Any, Any, Any, Any]:
 # ==== 3. Discovery ====================================================================
 
 # RFC 9110 §11.6.1: a word followed by "=" and a value is a parameter, any other word is
-# a scheme. A misplaced quoted string is skipped.
+# a scheme. A misplaced quoted string is skipped; one that does not end takes the rest.
 CHALLENGE = re.compile(
     r"""([\w!#$%&'*+.^`|~-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))"""
-    r"""|([\w!#$%&'*+.^`|~-]+)|"(?:[^"\\]|\\.)*\""""
+    r"""|([\w!#$%&'*+.^`|~-]+)|"(?:[^"\\]|\\.)*(?:"|\\?\Z)""",
+    re.DOTALL,
 )
 
 
@@ -315,7 +316,7 @@ def challenges(header: str) -> dict[str, dict[str, str]]:
         if scheme:
             parameters = {}
             found.setdefault(scheme.lower(), parameters)
-        else:
+        elif name:
             parameters.setdefault(name.lower(), bare or re.sub(r"\\(.)", r"\1", quoted))
     return found
 
@@ -1626,5 +1627,8 @@ if __name__ == "__main__":
     if words_given[0] == "logout":
         print(*logout(words_given[-1]) or ["nothing was stored"], sep="\n")
     else:
-        with connect(words_given[0], authorize=OAuth(store=TokenFile())) as client:
-            print(*(plain(tool["name"]) for tool in client.list_tools()), sep="\n")
+        try:
+            with connect(words_given[0], authorize=OAuth(store=TokenFile())) as client:
+                print(*(plain(tool["name"]) for tool in client.list_tools()), sep="\n")
+        except (RpcError, HttpError, OSError, Malformed) as problem:
+            sys.exit(printable(str(problem)))

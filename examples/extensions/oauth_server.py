@@ -149,7 +149,8 @@ class Issuer:
     """What an issuer says about tokens: find() remembers it, or asks.
 
     Strangers may send any number of wrong tokens. So those are remembered apart, and
-    cannot take all places for asking: two of eight are for tokens that were right.
+    cannot take all places for asking: two of eight are for tokens that were right. For
+    these, only their own questions show that the issuer is down.
     `lock` guards `right`, `wrong` and `failed`; nobody asks while holding it.
     """
 
@@ -159,7 +160,8 @@ class Issuer:
         # come first.
         self.right: dict[bytes, tuple[float, Message]] = {}
         self.wrong: dict[bytes, tuple[float, Message]] = {}
-        self.failed = float("-inf")  # when it was last down
+        # When it was last down, for tokens that were right and for others.
+        self.failed = {True: float("-inf"), False: float("-inf")}
         self.lock = threading.Lock()
         self.places = {True: threading.Semaphore(2), False: threading.Semaphore(6)}
 
@@ -169,27 +171,28 @@ class Issuer:
         if not re.fullmatch("[!-~]{1,8192}", token):
             return None
         digest = hashlib.sha256(token.encode()).digest()
-        claims = self._recall(digest)
+        was_right = digest in self.right
+        claims = self._recall(digest, was_right)
         if claims is None:
-            place = self.places[digest in self.right]
+            place = self.places[was_right]
             if not place.acquire(timeout=PLACE_SECONDS):
                 raise _unknown()
             try:
                 # Another thread may have asked, or failed, while this one waited.
-                claims = self._recall(digest) or self._ask(token)
+                claims = self._recall(digest, was_right) or self._ask(token, was_right)
                 self._remember(digest, claims)
             finally:
                 place.release()
         return claims if claims.get("active") is True else None
 
-    def _recall(self, digest: bytes) -> Message | None:
+    def _recall(self, digest: bytes, was_right: bool) -> Message | None:
         """Return what the issuer said a short time ago; HttpError if it was down."""
         now = time.monotonic()
         with self.lock:
             until, claims = self.right.get(digest) or self.wrong.get(digest, (now, {}))
             if now < until:
                 return claims
-            if now < self.failed + FAILED_SECONDS:
+            if now < self.failed[was_right] + FAILED_SECONDS:
                 raise _unknown()
         return None
 
@@ -202,7 +205,7 @@ class Issuer:
                 del known[next(iter(known))]
             known[digest] = time.monotonic() + self.seconds, claims
 
-    def _ask(self, token: str) -> Message:
+    def _ask(self, token: str, was_right: bool) -> Message:
         form = urlencode({"token": token}).encode()
         is_down = False
         try:
@@ -220,7 +223,7 @@ class Issuer:
         # Any other failure may be about this token, which a stranger may have sent.
         if is_down:
             with self.lock:
-                self.failed = time.monotonic()
+                self.failed[was_right] = time.monotonic()
         raise _unknown()
 
 

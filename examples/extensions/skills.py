@@ -38,15 +38,16 @@ from urllib.parse import quote, unquote
 # in a checkout
 sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 
-from mcp_client import MAX_LIST_BYTES, Client, Malformed, ServerLacks
+from mcp_client import MAX_LIST_BYTES, Client, Malformed, ServerLacks, size_of
 
-from mcp_ref import Context, NotFound, RpcError, Server, encode
+from mcp_ref import Context, NotFound, RpcError, Server
 
 Message = dict[str, Any]
 
 EXTENSION = "io.modelcontextprotocol/skills"
 SKILL = "SKILL.md"
 MAX_FILES, MAX_BYTES = 512, 16 * 2**20  # limits of one skill: ext-skills §Limits
+MAX_HEADER = 2**16  # bytes of the frontmatter; a MiB takes up to 10 s to parse
 MAX_PAGES = 1000  # pages of one skills/list
 MAX_REFUSED = 100  # reasons kept of one list
 
@@ -71,11 +72,13 @@ OTHER = re.compile(r"[\[\]{},&*!|>%@`\"']|[-?:](?: |$)|.*:(?: |$)")
 def frontmatter(raw: bytes) -> Message:
     """Parse the frontmatter of a SKILL.md; SkillError, with the line number, if it is
     invalid."""
-    lines = raw.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
+    head = raw[:MAX_HEADER].decode("utf-8-sig", "replace")
+    lines = head.replace("\r\n", "\n").split("\n")
     rows = [at for at, line in enumerate(lines) if line.rstrip(" ") == "---"]
     if rows[:1] != [0] or not rows[1:] or "\ufffd" in "".join(lines[: rows[1]]):
         raise SkillError(
-            "line 1: expected frontmatter in UTF-8 between two lines '---'"
+            f"line 1: expected frontmatter in UTF-8 between two lines '---', "
+            f"at most {MAX_HEADER} bytes"
         )
     return _mapping(lines[1 : rows[1]], 2)
 
@@ -377,7 +380,7 @@ class Skills:
         self.refused = []
         for _ in range(MAX_PAGES):
             page = self.client.request("skills/list", params)
-            size += len(encode(page))
+            size += size_of(page)
             if size > MAX_LIST_BYTES or not isinstance(page.get("skills"), list):
                 raise Malformed(f"{self.label} sent an invalid list of skills")
             for entry in page["skills"]:

@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 import threading
+import time
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -490,6 +491,15 @@ def test_what_an_issuer_says_is_shown_as_plain_text(world):
         log_in(world.hook(grant=oauth.AuthorizationCode(browser)))
     assert any("enter the code A" in line for line in said)
     assert all(line.isascii() and line.isprintable() for line in said)
+
+
+@parametrize("part", ['\\"', 'a=\\"'])
+def test_a_challenge_is_read_in_linear_time(part):
+    found = oauth.challenges('Bearer a="b", c="d, e=f')
+    assert found == {"bearer": {"a": "b"}, "c": {}}
+    began = time.process_time()
+    oauth.challenges("Bearer " + 8192 * part)
+    assert time.process_time() - began < 0.1  # it was 0.3 or more
 
 
 @parametrize("answer", [{"error": "access_denied"}, {"error": "server_error"}])

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +165,21 @@ def test_skills_are_served(tmp_path, monkeypatch, capsys):
                 assert raised.value.code == -32602
 
 
+@parametrize("size, fits", [(60_000, True), (66_000, False)])
+@parametrize("line", ["k{}: x\n", "# x{}\n"])
+def test_frontmatter_has_an_end_in_bytes(size, fits, line):
+    count = size // len(line.format(10_000))
+    lines = "".join(map(line.format, range(10_000, 10_000 + count)))
+    raw = f"---\n{lines}---\n{'text' * 99_999}".encode()
+    if fits:
+        assert isinstance(skills.frontmatter(raw), dict)
+    else:
+        with pytest.raises(skills.SkillError, match="at most"):
+            skills.frontmatter(raw)
+
+
 def test_frontmatter_takes_no_time_whatever_a_server_writes():
-    start, spaces = time.monotonic(), " " * 40_000  # quadratic: a minute
+    start, spaces = time.monotonic(), " " * 30_000  # quadratic: a minute
     assert skills.frontmatter(f"---\na: x{spaces}y{spaces}\n---".encode()) == {
         "a": f"x{spaces}y"
     }
@@ -179,6 +193,13 @@ def test_a_list_of_skills_has_an_end(page, monkeypatch):
     server.method("skills/list", extension=skills.EXTENSION)(lambda params: page)
     with client.connect(server) as connected, pytest.raises(client.Malformed):
         skills.Skills(connected, "docs", bool).list_skills()
+
+
+def test_a_list_of_skills_may_have_numbers_that_we_would_not_send():
+    page = {"skills": [], "x": float("inf")}
+    peer = types.SimpleNamespace(capabilities={"extensions": {skills.EXTENSION: {}}})
+    peer.request = lambda method, params: page
+    assert skills.Skills(peer, "docs", bool).list_skills() == []
 
 
 def test_skills_need_a_folder(tmp_path):

@@ -468,7 +468,7 @@ LIMITS = {
     "MAX_CONNECTIONS": "HTTP connections, if there are descriptors (`LimitNOFILE=`: 32 more); "
     "further ones get 503",
     "MAX_LINE_TEXT": "characters of each",
-    "MAX_LIST_BYTES": "of all pages of a list together",
+    "MAX_LIST_BYTES": "of a list's pages together, decoded",
     "MAX_NAME_LENGTH": "characters of a client's name, title and version",
     "MAX_PAGES": "pages of a list",
     "MAX_QUESTIONS": "questions in one result, or open at a time in a session",

@@ -61,7 +61,8 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 MOST_KEPT = 2**24  # bytes of one event that are kept to record it
-EVENT_END = re.compile(rb"\r?\n\r?\n")
+LINE_END = rb"(?:\r\n|\n|\r(?!\n))"
+EVENT_END = re.compile(LINE_END * 2)
 SECONDS = 30.0  # to connect, and for a request to arrive
 
 
@@ -194,12 +195,12 @@ class Events:
 
     def found(self, data: bytes) -> Iterator[dict[str, Any]]:
         if self.is_stream:
-            lines = data.replace(b"\r\n", b"\n").split(b"\n")
-            is_endpoint = b"endpoint" in (line[6:].strip() for line in lines)
+            lines = re.split(LINE_END, data)
+            if b"endpoint" in (line[6:].strip() for line in lines):
+                # of HTTP+SSE: a URL that names the session
+                lines = [b"data: (where to post)"]
             lines = [line for line in lines if line.startswith(b"data:")]
             data = b"\n".join(line[5:] for line in lines)
-            if is_endpoint:  # of HTTP+SSE: its query names the session
-                data = data.partition(b"?")[0]
         if self.is_cut:
             self.is_cut = False
             yield {"text": "(longer than what is kept to record it)"}
@@ -221,7 +222,9 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self.pass_on()
         except (OSError, ValueError, http.client.HTTPException) as problem:
-            text = f"tap: {type(problem).__name__}: {problem}"
+            text = f"tap: {type(problem).__name__}"
+            if isinstance(problem, OSError):  # others may quote the URL
+                text += f": {problem}"
             self.record(way="<", text=text)
             self.close_connection = True
             with suppress(OSError, ValueError):
@@ -244,7 +247,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(403, explain=f"tap: Host, Origin: expected one of {LOCAL}")
             return
         body = self.read_body()
-        name = f"{self.command} {urlsplit(self.path).path}"
+        # Another path may name the session: that of HTTP+SSE's messages.
+        path = urlsplit(self.path).path
+        is_known = path == self.server.url.path or path.startswith("/.well-known/")
+        name = f"{self.command} {path if is_known else '...'}"
         shown = {
             key.lower(): value
             for key, value in self.headers.items()

@@ -483,6 +483,36 @@ def test_the_tap_does_not_record_who_has_a_session_of_http_sse(tmp_path):
     assert len(ident) > 20 and ident not in text and "endpoint" not in text
 
 
+@parametrize("end", ["\n", "\r\n", "\r"])
+@parametrize("place", ["/m/sesame", "/sesame", "/m?id=sesame", "/m?id=sesame\x7f"])
+def test_no_session_of_http_sse_is_recorded(tmp_path, place, end):
+    """Its path or its query names it, and a line ends in three ways."""
+    event = f"data: {place}{end}event: endpoint{end}{end}".encode()
+
+    def answer(verb, headers, message):
+        stream = {"Content-Type": "text/event-stream"}
+        yield (
+            http_answer(202, {})
+            if verb == "POST"
+            else (http_answer(200, stream, event.decode("latin-1")))
+        )
+
+    with contextlib.closing(Site(answer)) as site:
+        with tapped(tmp_path, site.url) as (url, records):
+            port = urlsplit(url).port
+            local = {"Host": "localhost"}
+            assert exchange(port, "GET", "/mcp", local, b"")[0] == 200
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                head = f"POST {place} HTTP/1.1\r\nHost: localhost\r\n"
+                connection.sendall(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
+                status = connection.makefile("rb").readline()
+            assert (b" 502 " if "\x7f" in place else b" 202 ") in status
+            found = records()
+    assert "sesame" not in json.dumps(found)
+    sent = [one["http"] for one in found if one.get("way") == ">" and "http" in one]
+    assert sent == ["GET /mcp", "POST ..."]
+
+
 class Silent(Site):
     """Sends these bytes, and then nothing; `gone` is set when the client has left."""
 
@@ -509,7 +539,7 @@ def test_a_client_that_leaves_before_the_answer_is_noticed(tmp_path):
             assert site.gone.wait(PATIENCE)
 
 
-@parametrize("end", [b"\n", b"\r\n"])
+@parametrize("end", [b"\n", b"\r\n", b"\r"])
 @parametrize("piece", [1, 2, 3, 5, 1000])
 def test_an_event_is_found_wherever_it_is_cut(end, piece):
     tap = load("tap", TOOLS / "tap.py")
