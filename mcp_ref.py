@@ -5628,6 +5628,8 @@ class HttpSession(Peer):
         self.endpoint.sessions.remove(self)
         super().close()
         self.settle()
+        if not self.own.reader:
+            self.own.give_up()
 
 
 class Sessions:

@@ -5232,6 +5232,16 @@ def test_a_session_that_nobody_listens_to_keeps_few_changes():
         site("POST s ping -> 200\na = GET s\na <* 98")
 
 
+def test_a_stream_that_nobody_can_come_back_to_keeps_nothing():
+    with exchanges(limits={"REPLAY_BYTES": 10**6}) as site:
+        site("session s 2025-11-25\nuntil POST s ping -> 200")
+        site.line.server.notify("x/news", {"text": "x" * 1000})
+        (session,) = site.line.httpd.endpoint.sessions.all()
+        assert session.own.size > 1000
+        site("DELETE s -> 200")
+        assert session.own.size == 0
+
+
 def test_a_session_that_is_deleted_leaves_nothing():
     with exchanges() as site:
         for name in "ab":
