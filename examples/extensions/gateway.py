@@ -68,8 +68,7 @@ principal: anyone who reaches the gateway may use it, and modern clients over HT
 (without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
-clients; progress that a legacy server reports just before a question may not reach a
-modern client; that a server on another machine has gone is noticed after CHECK_SECONDS,
+clients; that a server on another machine has gone is noticed after CHECK_SECONDS,
 unless it announces changes; of one upstream, a principal can subscribe to MAX_WATCHED
 URIs, which are never forgotten; a host that never asks for its tools again must be
 started after the application.
@@ -594,10 +593,9 @@ class Call:
         self.lock = threading.Lock()  # guards size
 
     def tell(self, write: Any, *what: Any) -> None:
-        """Have the thread that waits for the answer write to the client, which may not
-        read; what is too much is left out. It takes progress in order, so this comes as
-        progress."""
-        size, sent = len(repr(what)), self.sent
+        """Have the call's own thread write to the client, which may not read; what is
+        too much is left out."""
+        size = len(repr(what))
 
         def work() -> None:
             with contextlib.suppress(RpcError, ValueError, OSError):
@@ -606,11 +604,17 @@ class Call:
                 self.size -= size
 
         with self.lock:
-            fits = not self.size or self.size + size <= MAX_TOLD_BYTES
-            if fits and sent:
+            if not self.size or self.size + size <= MAX_TOLD_BYTES:
                 self.size += size
-                params = {"progress": work}
-                sent.put({"method": "notifications/progress", "params": params})
+                self.later(work)
+
+    def later(self, work: Any) -> None:
+        """Have the thread that waits for the answer do this, after what came before. It
+        takes progress in order, so this comes as progress."""
+        sent = self.sent
+        if sent:
+            params = {"progress": work}
+            sent.put({"method": "notifications/progress", "params": params})
 
     def end(self) -> None:
         """Forget the request."""
@@ -835,7 +839,7 @@ class Connection:
             meta[META_CAPABILITIES] = without_tasks(ctx.client_capabilities)
 
         def progress(done: Any, total: Any = None, message: Any = None) -> None:
-            if callable(done):  # see Call.tell()
+            if callable(done):  # see Call.later()
                 done()
             if not isinstance(done, (int, float)):
                 return
@@ -912,7 +916,9 @@ class Talk:
         if not (ctx and can_ask(ctx, question)):
             raise RpcError(INTERNAL, f"The client did not declare {question['method']}")
         answer: Future[Any] = Future()
-        self.events.put(("question", (question, answer)))
+        # After the progress that came before it, which the handler passes on.
+        event = "question", (question, answer)
+        self.call.later(lambda: self.events.put(event))
         try:
             found = answer.result(ASK_SECONDS)
         except (TooLate, CancelledError):

@@ -1333,20 +1333,15 @@ def call_as(who: str, profile, name: str, arguments: dict | None = None, **more)
     return sent[-1].get("result") or sent[-1]["error"]
 
 
-def asking_server(told=None):
-    """Return a server whose tools ask; its progress waits until it is in `told`."""
+def asking_server():
+    """Return a server whose tools ask."""
     server, gate = mcp.Server("asks"), threading.Event()
-
-    def report(ctx: mcp.Context, done: int):
-        ctx.progress(done, 3)
-        if told is not None:  # a question may overtake it, and end its request
-            wait_until(lambda: done in told)
 
     @server.tool
     def twice(ctx: mcp.Context) -> str:
-        report(ctx, 1)
+        ctx.progress(1, 3)
         one = ctx.elicit("One?", key="one", n=int)["content"]["n"]
-        report(ctx, 2)
+        ctx.progress(2, 3)
         two = ctx.elicit("Two?", key="two", n=int)["content"]["n"]
         ctx.log("error", "nearly")
         return f"{one} {two}"
@@ -1371,7 +1366,7 @@ def asking_server(told=None):
 
 def test_a_legacy_upstream_asks_a_modern_client(tmp_path):
     asked, numbers, told = [], iter([7, 8]), []
-    server, _ = asking_server(told)
+    server, _ = asking_server()
 
     def elicit(params):
         asked.append(params["message"])
@@ -2074,6 +2069,31 @@ def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
         writers += [told.get_nowait() for _ in range(told.qsize())]
         assert reader not in writers and "result" in bob.came[-1]
         assert len(writers) == (3 if kind == "message" else 9)
+
+
+def test_progress_comes_before_the_question_that_follows_it(monkeypatch):
+    """... to a modern client, whose request ends with the question."""
+    came, sound = [], gw.sound
+
+    def slow(value):
+        time.sleep(0.05)
+        return sound(value)
+
+    def take(message):
+        came.append(message.get("method", "the question"))
+
+    monkeypatch.setattr(gw, "sound", slow)
+    with silent() as (*_, made, upstream):
+        request = modern("tools/call", name="up__wait", arguments={})
+        request["params"]["_meta"]["progressToken"] = "t"
+        handle = upstream.profiles[0].handle
+        running = begin(handle, request, take, principal="ann")
+        wait_until(lambda: made[0].calls)
+        told = {"progressToken": made[0].calls[0], "progress": 1}
+        made[0].out(method="notifications/progress", params=told)
+        begin(made[0].ask)
+        running.result(PATIENCE)
+        assert came == ["notifications/progress", "the question"]
 
 
 @parametrize("line", ["log", "question"])
