@@ -576,7 +576,7 @@ class Call:
         sent               the upstream's request
         talk               its Talk, if the client is not asked by a request
         logs               the rate of its log messages
-        size               about the bytes that wait for its own thread: see tell()
+        size               about the bytes that wait in tell()
 
     After end(), ctx, sent and talk are None. A call that the upstream has not answered
     is still needed, to know whom it asks, so it must not keep the request.
@@ -592,30 +592,6 @@ class Call:
         self.size = 0
         self.lock = threading.Lock()  # guards size
 
-    def tell(self, write: Any, *what: Any) -> None:
-        """Have the call's own thread write to the client, which may not read; what is
-        too much is left out."""
-        size = len(repr(what))
-
-        def work() -> None:
-            with contextlib.suppress(RpcError, ValueError, OSError):
-                write(*what)  # raised, it would end the call
-            with self.lock:
-                self.size -= size
-
-        with self.lock:
-            if not self.size or self.size + size <= MAX_TOLD_BYTES:
-                self.size += size
-                self.later(work)
-
-    def later(self, work: Any) -> None:
-        """Have the thread that waits for the answer do this, after what came before. It
-        takes progress in order, so this comes as progress."""
-        sent = self.sent
-        if sent:
-            params = {"progress": work}
-            sent.put({"method": "notifications/progress", "params": params})
-
     def end(self) -> None:
         """Forget the request."""
         self.ctx = self.sent = self.talk = None
@@ -625,6 +601,28 @@ class Call:
         sent = self.sent
         if sent:
             sent.cancel()
+
+    def later(self, act: Any) -> None:
+        """Have the thread that waits for the answer call act(ctx). It comes there in
+        order, as progress."""
+        sent = self.sent
+        if sent:
+            sent.put({"method": "notifications/progress", "params": {"progress": act}})
+
+    def tell(self, act: Any, size: int) -> None:
+        """Do the same to write to the client, which may not read, while others need the
+        thread that calls us; what is too much is left out."""
+
+        def told(ctx: Context) -> None:
+            with contextlib.suppress(RpcError, ValueError, OSError):
+                act(ctx)  # raised here, it would end the call
+            with self.lock:
+                self.size -= size
+
+        with self.lock:
+            if not self.size or self.size + size <= MAX_TOLD_BYTES:
+                self.size += size
+                self.later(told)
 
 
 def latest(tags: list[Any]) -> Call:
@@ -802,9 +800,10 @@ class Connection:
         if call is None:
             return
         told = {"elicitationId": ident}
-        ctx, peer = call.ctx, call.client()
-        if ctx:
-            call.tell(ctx.notify, message["method"], told)
+        peer = call.client()
+        if call.ctx:
+            done = message["method"]
+            call.tell(lambda ctx: ctx.notify(done, told), len(str(ident)))
         elif peer and peer.session:
             peer.session.tell(message["method"], told)
 
@@ -812,17 +811,17 @@ class Connection:
         logger = params.get("logger")
         if not isinstance(logger, (str, type(None))):
             return
-        # What is not JSON, or not for certain a client's, is left out.
-        with contextlib.suppress(RpcError, Malformed, RecursionError):
+        # What is not for certain a client's is left out: raised here, it would end the
+        # call.
+        with contextlib.suppress(RpcError):
             call = latest(tags)
-            ctx = call.ctx
-            if (
-                ctx
-                and params.get("level") in LOG_LEVELS
-                and call.logs.take() is not None
-            ):
-                data = self.upstream.redactor.value(params.get("data"))
-                call.tell(ctx.log, params["level"], *sound([data, logger]))
+            if params.get("level") in LOG_LEVELS and call.logs.take() is not None:
+                call.tell(lambda ctx: self._pass_on(ctx, params), len(str(params)))
+
+    def _pass_on(self, ctx: Context, params: Message) -> None:
+        with contextlib.suppress(Malformed, RecursionError):  # it is not JSON
+            data = self.upstream.redactor.value(params.get("data"))
+            ctx.log(params["level"], *sound([data, params.get("logger")]))
 
     # ---- a call: on its handler's thread
 
@@ -839,8 +838,8 @@ class Connection:
             meta[META_CAPABILITIES] = without_tasks(ctx.client_capabilities)
 
         def progress(done: Any, total: Any = None, message: Any = None) -> None:
-            if callable(done):  # see Call.later()
-                done()
+            if callable(done) and call.ctx:  # from Call.later()
+                done(call.ctx)
             if not isinstance(done, (int, float)):
                 return
             total = total if isinstance(total, (int, float)) else None
@@ -918,7 +917,7 @@ class Talk:
         answer: Future[Any] = Future()
         # After the progress that came before it, which the handler passes on.
         event = "question", (question, answer)
-        self.call.later(lambda: self.events.put(event))
+        self.call.later(lambda ctx: self.events.put(event))
         try:
             found = answer.result(ASK_SECONDS)
         except (TooLate, CancelledError):
@@ -1874,8 +1873,8 @@ class Profile(Server):
     def offered(self, kind: str, ctx: Context) -> Any:
         """Return our tools: headers must repeat what their schemas mark
         (basic/transports/streamable-http §Server Validation)."""
-        for member in self.members:
-            member.upstream.await_first()
+        with contextlib.suppress(RpcError):  # it waits for the upstream, if need be
+            self._find("tools", str(ctx.params.get("name")))
         return self.items.get(kind, {})
 
     def _logins(self) -> list[Upstream]:

@@ -982,6 +982,17 @@ def test_headers_must_repeat_the_arguments_that_a_schema_marks(sent, status):
         assert exchange(port, "POST", "/mcp/all", headers, body)[0] == status
 
 
+def test_a_call_waits_for_no_other_upstream_that_starts(monkeypatch):
+    monkeypatch.setattr(gw, "WAIT_SECONDS", 3600.0)
+    server, slow = mcp.Server("app"), gw.Upstream("slow", {"command": ["none"]})
+    server.tool(lambda: "done", name="work")
+    with behind(server) as upstream, crowd(upstream) as person:
+        one = person("bob", NEWEST).client
+        upstream.profiles[0].members.append(gw.Member(slow, ["*"], {}))
+        one.tools = {"up__work": {}}  # else it lists them first
+        assert one.call_tool("up__work", timeout=PATIENCE)["content"]
+
+
 def test_a_schema_whose_headers_cannot_be_read_marks_none():
     schema = {"type": "object", "properties": {"a": {"properties": 5}}}
     assert gw.Item(None, "x", {"inputSchema": schema}).input_schema == {}
