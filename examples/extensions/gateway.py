@@ -60,8 +60,9 @@ operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
-refused while calls of several clients run. A call that was cancelled, took too long or
-failed on the way counts until the server has answered it; further calls of other
+refused while calls of several clients run; but a job that goes on after its call was
+answered is taken for the call that runs then. A call that was cancelled, took too long
+or failed on the way counts until the server has answered it; further calls of other
 principals get a new connection, and those of its own one that is theirs alone. Request
 state is signed for its principal, server and request. Without `clients`, there is one
 principal: anyone who reaches the gateway may use it, and modern clients over HTTP
@@ -493,7 +494,11 @@ class Redactor:
         words += [*re.split("[?#]", url)[1:], *re.findall("//([^/]*)@", url)]
         for _, value in parse_qsl(urlsplit(url).query) if "[" not in url else []:
             words += [value]
-        known = {one for word in words for one in (word, unquote(word))}
+        known = {
+            one
+            for word in words
+            for one in (word, unquote(word), *word.splitlines())  # such as a key's
+        }
         secret = [one for one in known if len(one) > 5 and not self._is_plain(one)]
         # the longest first: one may be a part of another
         self.secrets = sorted(secret, key=len, reverse=True)
@@ -759,7 +764,9 @@ class Connection:
 
     def _ask(self, method: str, params: Message, tags: list[Any]) -> Message:
         call = latest(tags)
-        if self.asked.count(call.principal) >= MAX_ASKED:
+        # The client drops what is more than its bound.
+        is_full = len(self.asked) >= mcp_client.MAX_QUESTIONS - 1
+        if is_full or self.asked.count(call.principal) >= MAX_ASKED:
             raise RpcError(INTERNAL, "Too many questions wait for this client")
         question: Message = {"method": method, **({"params": params} if params else {})}
         self.asked.append(call.principal)
@@ -1338,9 +1345,11 @@ class Upstream:
         """Tell clients of a changed resource, soon, and once for many changes."""
         with self.lock:
             is_first = not self.changed
-            if len(self.changed) < MAX_CHANGED:
-                self.changed.add(uri)
-        if is_first:
+            self.changed.add(uri)
+            is_full = len(self.changed) >= MAX_CHANGED
+        if is_full:
+            self._tell_changes()
+        elif is_first:
             timer = threading.Timer(CHANGE_SECONDS, self._tell_changes)
             timer.daemon = True
             try:
@@ -1493,7 +1502,7 @@ class Upstream:
         values = tuple(
             (one, given[one.lower()]) for one in names if one.lower() in given
         )
-        user, who = self._user_of(call.ctx), None  # type: Any, Any
+        user, who = self.user_of(call.ctx), None  # type: Any, Any
         if user is not None:
             who = call.principal
         if self.options.get("session") == "client":
@@ -1544,8 +1553,9 @@ class Upstream:
         self.ending.append(thread)
         return thread
 
-    def _user_of(self, ctx: Context) -> Message | None:
-        """Return the credentials for a client's user; None if all have the same."""
+    def user_of(self, ctx: Context) -> Message | None:
+        """Return the credentials for a client's user; None if all have the same.
+        RpcError: there are none for this user."""
         users = self.options.get("users")
         if users is None:
             return None
@@ -1962,6 +1972,7 @@ class Profile(Server):
 
     def _watch(self, uri: str, ctx: Context) -> None:
         upstream, theirs = self._find("resources", uri)
+        upstream.user_of(ctx)
         who = json.dumps(ctx.principal, sort_keys=True)
         if theirs in upstream.watched:
             return
