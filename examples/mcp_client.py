@@ -242,7 +242,7 @@ def _answered_id(data: bytes) -> int:
     A question's id is the server's."""
     response = (
         rb'\{(?:"jsonrpc": ?"2\.0", ?|"id": ?(\d{1,15}), ?)*"(?:result|error)"'
-        rb'(?:.*, ?"id": ?(\d{1,15})\}\s*$)?'
+        rb'(?:.*, ?"id": ?(\d{1,15})(?:, ?"jsonrpc": ?"2\.0")?\}\s*$)?'
     )
     found = re.match(response, data[:100] + data[-50:], re.DOTALL)
     return int(found[1] or found[2] or 0) if found else 0

@@ -50,26 +50,26 @@ and questions pass through, even between different revisions. A question says wh
 server asks.
 
 A call runs on its handler's thread; one of a modern client to a legacy upstream, which
-may ask, on its own. It sends its client log messages and progress, too: a client that
-reads slowly delays its own calls only. Each upstream has two more threads: `keep-NAME`
-connects, fetches the lists, and reconnects when the upstream fails; meanwhile, only its
-tools are missing. `hear-NAME` waits for the changes that it announces. `watch-NAME`
-subscribes to URIs again, which may take long. Threads share dicts, each of which is
-changed or replaced in a single operation.
+may ask, on its own. It also writes progress and log messages to the client: one that
+reads slowly delays its own calls only, and log messages that are too many for it are
+left out. Each upstream has more threads: `keep-NAME` connects, fetches the lists, and
+reconnects when the upstream fails; meanwhile, only its tools are missing. `hear-NAME`
+waits for the changes that it announces. `watch-NAME` subscribes to URIs again, which
+may take long. Threads share dicts, each of which is changed or replaced in a single
+operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
-refused while calls of several clients run. Nobody waits for a client that does not read:
-log messages that are too many for it are left out. A call that was cancelled, took too
-long or failed on the way counts until the server has answered it; further calls of
-other principals get a new connection, and those of its own one that is theirs alone.
-Request state is signed for its principal, server and request. Without `clients`, there
-is one principal: anyone who reaches the gateway may use it, and modern clients over
-HTTP (without sessions) share one connection, even with "session": "client".
+refused while calls of several clients run; but a job that goes on after its call was
+answered is taken for the call that runs then. A call that was cancelled, took too long
+or failed on the way counts until the server has answered it; further calls of other
+principals get a new connection, and those of its own one that is theirs alone. Request
+state is signed for its principal, server and request. Without `clients`, there is one
+principal: anyone who reaches the gateway may use it, and modern clients over HTTP
+(without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
-clients; progress that a legacy server reports just before a question may not reach a
-modern client; that a server on another machine has gone is noticed after CHECK_SECONDS,
+clients; that a server on another machine has gone is noticed after CHECK_SECONDS,
 unless it announces changes; of one upstream, a principal can subscribe to MAX_WATCHED
 URIs, which are never forgotten; a host that never asks for its tools again must be
 started after the application.
@@ -494,7 +494,11 @@ class Redactor:
         words += [*re.split("[?#]", url)[1:], *re.findall("//([^/]*)@", url)]
         for _, value in parse_qsl(urlsplit(url).query) if "[" not in url else []:
             words += [value]
-        known = {one for word in words for one in (word, unquote(word))}
+        known = {
+            one
+            for word in words
+            for one in (word, unquote(word), *word.splitlines())  # such as a key's
+        }
         secret = [one for one in known if len(one) > 5 and not self._is_plain(one)]
         # the longest first: one may be a part of another
         self.secrets = sorted(secret, key=len, reverse=True)
@@ -603,11 +607,16 @@ class Call:
         if sent:
             sent.cancel()
 
-    def tell(self, act: Any, size: int) -> None:
-        """Have the thread that waits for the answer call act(ctx): the client may not
-        read, and others need the thread that calls us. It comes there in order, as
-        progress; what is too much is left out."""
+    def later(self, act: Any) -> None:
+        """Have the thread that waits for the answer call act(ctx). It comes there in
+        order, as progress."""
         sent = self.sent
+        if sent:
+            sent.put({"method": "notifications/progress", "params": {"progress": act}})
+
+    def tell(self, act: Any, size: int) -> None:
+        """Do the same to write to the client, which may not read, while others need the
+        thread that calls us; what is too much is left out."""
 
         def told(ctx: Context) -> None:
             with contextlib.suppress(RpcError, ValueError, OSError):
@@ -616,11 +625,9 @@ class Call:
                 self.size -= size
 
         with self.lock:
-            fits = not self.size or self.size + size <= MAX_TOLD_BYTES
-            if fits and sent:
+            if not self.size or self.size + size <= MAX_TOLD_BYTES:
                 self.size += size
-                params = {"progress": told}
-                sent.put({"method": "notifications/progress", "params": params})
+                self.later(told)
 
 
 def latest(tags: list[Any]) -> Call:
@@ -757,7 +764,9 @@ class Connection:
 
     def _ask(self, method: str, params: Message, tags: list[Any]) -> Message:
         call = latest(tags)
-        if self.asked.count(call.principal) >= MAX_ASKED:
+        # The client drops what is more than its bound.
+        is_full = len(self.asked) >= mcp_client.MAX_QUESTIONS - 1
+        if is_full or self.asked.count(call.principal) >= MAX_ASKED:
             raise RpcError(INTERNAL, "Too many questions wait for this client")
         question: Message = {"method": method, **({"params": params} if params else {})}
         self.asked.append(call.principal)
@@ -836,7 +845,7 @@ class Connection:
             meta[META_CAPABILITIES] = without_tasks(ctx.client_capabilities)
 
         def progress(done: Any, total: Any = None, message: Any = None) -> None:
-            if callable(done) and call.ctx:  # from Call.tell()
+            if callable(done) and call.ctx:  # from Call.later()
                 done(call.ctx)
             if not isinstance(done, (int, float)):
                 return
@@ -913,7 +922,9 @@ class Talk:
         if not (ctx and can_ask(ctx, question)):
             raise RpcError(INTERNAL, f"The client did not declare {question['method']}")
         answer: Future[Any] = Future()
-        self.events.put(("question", (question, answer)))
+        # After the progress that came before it, which the handler passes on.
+        event = "question", (question, answer)
+        self.call.later(lambda ctx: self.events.put(event))
         try:
             found = answer.result(ASK_SECONDS)
         except (TooLate, CancelledError):
@@ -1334,9 +1345,11 @@ class Upstream:
         """Tell clients of a changed resource, soon, and once for many changes."""
         with self.lock:
             is_first = not self.changed
-            if len(self.changed) < MAX_CHANGED:
-                self.changed.add(uri)
-        if is_first:
+            self.changed.add(uri)
+            is_full = len(self.changed) >= MAX_CHANGED
+        if is_full:
+            self._tell_changes()
+        elif is_first:
             timer = threading.Timer(CHANGE_SECONDS, self._tell_changes)
             timer.daemon = True
             try:
@@ -1489,7 +1502,7 @@ class Upstream:
         values = tuple(
             (one, given[one.lower()]) for one in names if one.lower() in given
         )
-        user, who = self._user_of(call.ctx), None  # type: Any, Any
+        user, who = self.user_of(call.ctx), None  # type: Any, Any
         if user is not None:
             who = call.principal
         if self.options.get("session") == "client":
@@ -1540,8 +1553,9 @@ class Upstream:
         self.ending.append(thread)
         return thread
 
-    def _user_of(self, ctx: Context) -> Message | None:
-        """Return the credentials for a client's user; None if all have the same."""
+    def user_of(self, ctx: Context) -> Message | None:
+        """Return the credentials for a client's user; None if all have the same.
+        RpcError: there are none for this user."""
         users = self.options.get("users")
         if users is None:
             return None
@@ -1958,6 +1972,7 @@ class Profile(Server):
 
     def _watch(self, uri: str, ctx: Context) -> None:
         upstream, theirs = self._find("resources", uri)
+        upstream.user_of(ctx)
         who = json.dumps(ctx.principal, sort_keys=True)
         if theirs in upstream.watched:
             return

@@ -585,6 +585,21 @@ def test_lists_do_not_wait_for_subscriptions():
                 assert heard.get(timeout=PATIENCE) == "up+app://1"
 
 
+def test_many_changes_leave_no_other_out(monkeypatch):
+    monkeypatch.setattr(gw, "MAX_CHANGED", 3)
+    server, heard = mcp.Server("app"), queue.SimpleQueue()
+    server.resource("app://{+name}")(lambda name: name)
+    uris = [f"app://{number}" for number in range(10)]
+    with in_front_of(server, revision=NEWEST) as (front, upstream):
+        wait_until(upstream.ready.is_set)
+        with front.listen(["up+" + uri for uri in uris], heard.put):
+            wait_until(lambda: len(upstream.heard) == 1 + len(uris))
+            for uri in uris:
+                server.changed(uri)
+            came = {heard.get(timeout=PATIENCE) for _ in uris}
+    assert came == {"up+" + uri for uri in uris}
+
+
 def test_an_upstream_that_never_rests_is_listed_seldom(monkeypatch):
     monkeypatch.setattr(gw, "CHANGE_SECONDS", 0.0)
     monkeypatch.setattr(gw, "BUSY_SECONDS", 1000.0)
@@ -1016,8 +1031,8 @@ def test_a_page_in_an_error_says_which_server_asks(version):
         assert page["message"] == 'The server "up" asks: Log in'
 
 
-@parametrize("ending", ["", ', "id": %d'])
-def test_a_line_that_is_too_large_fails_the_request_that_it_answers(tmp_path, ending):
+@parametrize("order", ["jsonrpc id result", "jsonrpc result id", "result id jsonrpc"])
+def test_a_line_that_is_too_large_fails_the_request_that_it_answers(tmp_path, order):
     """On stdio; at once, not by a timeout."""
     code = f"""if True:
         import json, sys
@@ -1032,10 +1047,9 @@ def test_a_line_that_is_too_large_fails_the_request_that_it_answers(tmp_path, en
                 print(json.dumps({{"jsonrpc": "2.0", "id": message["id"],
                     "error": {{"code": -32601, "message": "no"}}}}), flush=True)
             elif "id" in message:
-                head = {{"jsonrpc": "2.0"}} if {bool(ending)} else {{
-                    "jsonrpc": "2.0", "id": message["id"]}}
-                tail = {{"id": message["id"]}} if {bool(ending)} else {{}}
-                print(json.dumps({{**head, "result": body, **tail}}), flush=True)
+                answer = {{"jsonrpc": "2.0", "id": message["id"], "result": body}}
+                ordered = {{name: answer[name] for name in {order.split()}}}
+                print(json.dumps(ordered), flush=True)
         """
     options = {"command": [sys.executable, "-c", code], "maxBytes": 10_000}
     upstream = gw.Upstream("wide", options)
@@ -1344,20 +1358,15 @@ def call_as(who: str, profile, name: str, arguments: dict | None = None, **more)
     return sent[-1].get("result") or sent[-1]["error"]
 
 
-def asking_server(told=None):
-    """Return a server whose tools ask; its progress waits until it is in `told`."""
+def asking_server():
+    """Return a server whose tools ask."""
     server, gate = mcp.Server("asks"), threading.Event()
-
-    def report(ctx: mcp.Context, done: int):
-        ctx.progress(done, 3)
-        if told is not None:  # a question may overtake it, and end its request
-            wait_until(lambda: done in told)
 
     @server.tool
     def twice(ctx: mcp.Context) -> str:
-        report(ctx, 1)
+        ctx.progress(1, 3)
         one = ctx.elicit("One?", key="one", n=int)["content"]["n"]
-        report(ctx, 2)
+        ctx.progress(2, 3)
         two = ctx.elicit("Two?", key="two", n=int)["content"]["n"]
         ctx.log("error", "nearly")
         return f"{one} {two}"
@@ -1382,7 +1391,7 @@ def asking_server(told=None):
 
 def test_a_legacy_upstream_asks_a_modern_client(tmp_path):
     asked, numbers, told = [], iter([7, 8]), []
-    server, _ = asking_server(told)
+    server, _ = asking_server()
 
     def elicit(params):
         asked.append(params["message"])
@@ -1668,6 +1677,13 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
         ({"url": "http://127.0.0.1:9/mcp?key=" + SECRET}, "nothing listens"),
         ({"url": f"http://ann:{SECRET}@127.0.0.1:9/mcp"}, "listens"),
         ({"command": [sys.executable, "-c", TELLS], "env": {"K": SECRET}}, "bad: ***"),
+        (
+            {
+                "command": [sys.executable, "-c", TELLS],
+                "env": {"K": f"a key\n{SECRET}"},
+            },
+            "exit status 1",
+        ),
     ],
 )
 def test_what_the_file_says_reaches_nobody(options, word, capsys):
@@ -2087,6 +2103,32 @@ def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
         assert len(writers) == (3 if kind == "message" else 9)
 
 
+def test_progress_comes_before_the_question_that_follows_it(monkeypatch):
+    """... to a modern client, whose request ends with the question."""
+    came, sound = [], gw.sound
+
+    def slow(value):
+        if value == [1, None, None]:  # the progress
+            time.sleep(0.05)
+        return sound(value)
+
+    def take(message):
+        came.append(message.get("method", "the question"))
+
+    monkeypatch.setattr(gw, "sound", slow)
+    with silent() as (*_, made, upstream):
+        request = modern("tools/call", name="up__wait", arguments={})
+        request["params"]["_meta"]["progressToken"] = "t"
+        handle = upstream.profiles[0].handle
+        running = begin(handle, request, take, principal="ann")
+        wait_until(lambda: made[0].calls)
+        told = {"progressToken": made[0].calls[0], "progress": 1}
+        made[0].out(method="notifications/progress", params=told)
+        begin(made[0].ask)
+        running.result(PATIENCE)
+        assert came == ["notifications/progress", "the question"]
+
+
 @parametrize("line", ["log", "question"])
 def test_a_line_that_is_too_large_is_not_taken_for_an_answer(line):
     with silent(maxBytes=10_000) as (ann, bob, made, _):
@@ -2222,8 +2264,13 @@ def waiting_server():
     return server
 
 
-def test_a_user_who_answers_nothing_does_not_keep_others_from_being_asked(monkeypatch):
+@parametrize("of_all", [False, True])
+def test_a_user_who_answers_nothing_does_not_keep_others_from_being_asked(
+    monkeypatch, of_all
+):
+    """... until the client's own bound, beyond which it would drop questions."""
     monkeypatch.setattr(gw, "MAX_ASKED", 1)
+    monkeypatch.setattr(client, "MAX_QUESTIONS", 2 if of_all else 64)
     gate = threading.Event()
     with behind(waiting_server(), revision=NEWEST_LEGACY) as upstream:
         with crowd(upstream) as person:
@@ -2239,7 +2286,8 @@ def test_a_user_who_answers_nothing_does_not_keep_others_from_being_asked(monkey
                 waiting = begin(slow.call_tool, "up__ask")
                 assert asked.wait(PATIENCE)
                 assert "Too many questions" in bob.call("up__ask")
-                assert ann.call("up__ask") == "ann"
+                said = ann.call("up__ask")
+                assert "Too many questions" in said if of_all else said == "ann"
                 gate.set()
                 assert waiting.result(PATIENCE)["content"][0]["text"] == "slow"
                 assert bob.call("up__ask") == "bob"
@@ -2444,6 +2492,8 @@ def test_each_user_has_credentials_of_their_own(tmp_path, monkeypatch, capsys):
             assert [ann.call("here__who"), bob.call("here__who")] == [SECRET, "nobody"]
             for who in (ann, bob, dan, ann):
                 who.client.call_tool("web__good")
+            with pytest.raises(mcp.RpcError, match="no credentials"):
+                eve.client.listen(["web+x://a"])
             for tool in ("web__good", "here__who"):
                 with pytest.raises(mcp.RpcError, match="no credentials"):
                     eve.client.call_tool(tool)
