@@ -95,7 +95,6 @@ from mcp_ref import (
     METHOD_NOT_FOUND,
     METHODS,
     MISSING_CAPABILITY,
-    NOTIFICATIONS,
     UNSUPPORTED_VERSION,
     AskError,
     HttpError,
@@ -597,6 +596,7 @@ class Transport:
     # True if headers repeat parts of the body, and closing the connection cancels.
     mirrors = False
     only_sse = False  # [legacy] True if the server speaks HTTP+SSE
+    unsent: Any = {}  # lines, by id; Client._finish() takes one back
 
     def listen(self) -> None:
         """[legacy] Let the server send messages that belong to no request."""
@@ -708,10 +708,10 @@ class StdioTransport(Transport):
     serving     a Popen   True    _lose(): a pipe broke, or it exited; stop()
     lost        a Popen   False   stop(), which start() calls first
 
-    Each process has: `wrote`, true once a line was written; `loss`, the exception for
-    later calls; `outgoing`, pairs of a line and its request (None ends mcp-write);
-    `exited`; `ended` and `silent`, set at the end of its stdout and its stderr. When
-    its four threads end, `process` may be the next: they get theirs as an argument."""
+    Each process has: `wrote`, true once it was sent something; `loss`, the exception for
+    later calls; `outgoing`, keys of `unsent`; `exited`; `ended` and `silent`, set at the
+    end of its stdout and its stderr. When its four threads end, `process` may be the
+    next: they get theirs as an argument."""
 
     process: Any = None
     heard = False  # true once this process has written to stdout
@@ -741,6 +741,7 @@ class StdioTransport(Transport):
         self.unread = False
         self.loss = Disconnected("the server is gone")
         self.outgoing: Any = SimpleQueue()
+        self.unsent = {}
         self.exited = Event()
         self.ended = Event()
         self.silent = Event()
@@ -766,19 +767,21 @@ class StdioTransport(Transport):
         _thread("mcp-write", self._write, process)
 
     def send(self, message: Message, request: Request) -> None:
-        self.outgoing.put((encode(message), request))
+        self.unsent[request.id] = encode(message)
+        self.outgoing.put(request.id)
         if not self.up:  # if it dies after this, lost() finds the request
             raise self.loss
 
     def _write(self, process: Any) -> None:
         """Write lines; runs on mcp-write, which a slow server can block."""
         # The server has closed its stdin, or is gone: _lose() fails the requests.
-        with suppress(OSError), process.stdin:
-            for line, request in iter(self.outgoing.get, None):
-                process.stdin.write(line)
-                process.stdin.flush()
+        with suppress(OSError), process.stdin as pipe:
+            for ident in iter(self.outgoing.get, None):
+                pipe.write(self.unsent.pop(ident, b""))
+                pipe.flush()
                 self.wrote = True
-                if not request.response:
+                request = self.client.running.get(ident)
+                if request and not request.response:
                     request.settle({})
         self._lose(process)
 
@@ -1738,10 +1741,10 @@ class Client(AbstractContextManager["Client"]):
         self._questions: Any = []
         # By id: requests without a response, and messages not sent yet.
         self.running: Any = {}
-        # By id: tags of calls that were given up and not answered.
+        # By id: tags of calls given up and not answered.
         self.unanswered: Any = {}
         self.subscriptions: Any = []
-        self.tools: Message = {}  # those that were listed last, by name
+        self.tools: Message = {}  # those listed last, by name
         self.mirrored = {name: row.mirrored for name, row in METHODS.items()}
         self.result_types: Message = {}
         era = "legacy" if self.transport.only_sse else ""
@@ -1805,9 +1808,7 @@ class Client(AbstractContextManager["Client"]):
         not connected; exited without reading       raise it: nothing was served
         any other error, status, page or silence    initialize, unless a revision is
                                                     wanted"""
-        code = getattr(problem, "code", 0)
-        if isinstance(problem, HttpError):
-            code = problem.status
+        code = getattr(problem, "code", getattr(problem, "status", 0))
         if code == UNSUPPORTED_VERSION:
             return self._choose(problem)
         if self._pinned and isinstance(problem, RpcError):
@@ -1993,7 +1994,7 @@ class Client(AbstractContextManager["Client"]):
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification, unless the revision does not define it."""
         self.open()
-        if method not in NOTIFICATIONS or method in rules(self.version).notifications:
+        if rules(self.version).has_notification(method):
             self._notify(method, params).wait()
 
     def _notify(self, method: str, params: Any = None, timeout: Any = None) -> Request:
@@ -2046,8 +2047,9 @@ class Client(AbstractContextManager["Client"]):
         basic/patterns/cancellation."""
         # Checked before hang_up(), which settles it, and cancels a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
-        must_cancel = not (request.settled or hangs_up_to_cancel)
-        if request.tag is not None and not (request.ended or hangs_up_to_cancel):
+        is_over = hangs_up_to_cancel or self.transport.unsent.pop(request.id, None)
+        must_cancel = not (request.settled or is_over)
+        if request.tag is not None and not (request.ended or is_over):
             self.unanswered[request.id] = request.tag
             if request.ended:  # the response has come just now
                 self.unanswered.pop(request.id, None)

@@ -1698,6 +1698,53 @@ def probed(answer: str, rest: str, **options):
     return client.connect([sys.executable, "-c", code], **options)
 
 
+@needs_posix
+def test_a_call_that_was_not_sent_is_taken_back(tmp_path):
+    """The server reads nothing meanwhile: one call fills the pipe, 20 wait behind it."""
+    tracemalloc = pytest.importorskip("tracemalloc")  # which PyPy lacks
+    os.mkfifo(tmp_path / "reads")
+    code = f"""if True:
+        import json, sys
+        came, begin = [], ""
+        for line in sys.stdin:
+            message = json.loads(begin + line)
+            begin = ""
+            came.append([message["method"], message["params"].get("name")])
+            result = {{"supportedVersions": {MODERN}, "capabilities": {{}}}}
+            if len(came) > 1:
+                result = {{"came": came, "resultType": "complete"}}
+            if "id" in message:
+                answer = {{"jsonrpc": "2.0", "id": message["id"], "result": result}}
+                print(json.dumps(answer), flush=True)
+            if len(came) == 1:
+                begin = sys.stdin.read(1)
+                print("it is sent", file=sys.stderr, flush=True)
+                open({str(tmp_path / "reads")!r}).read()
+    """
+    heard = queue.SimpleQueue()
+    with client.connect([sys.executable, "-c", code], stderr=heard.put) as one:
+
+        def call(name, **options):
+            arguments = {"x": "x" * 200_000}
+            params = {"name": name, "arguments": arguments}
+            options.setdefault("timeout", PATIENCE)
+            return one.request("tools/call", params, tag=name, **options)
+
+        first = begin(call, "first")
+        assert heard.get(timeout=PATIENCE) == "it is sent"
+        tracemalloc.start()
+        for _ in range(20):
+            with pytest.raises(TimeoutError):
+                call("second", timeout=0)
+        kept = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert kept < 1_000_000 and not one.unanswered
+        (tmp_path / "reads").write_text("")
+        first.result(PATIENCE)
+        names = [name for _, name in call("third")["came"]]
+        assert names == [None, "first", "third"]
+
+
 LEGACY_RESULT = "answer(result={'protocolVersion': '2025-11-25', 'capabilities': {}})"
 LEGACY_RESULT += "; sys.stdin.readline()"
 MODERN_RESULT = (

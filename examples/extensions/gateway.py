@@ -59,12 +59,13 @@ changed or replaced in a single operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
-refused while calls of several clients run. A call that was cancelled, took too long or
-failed on the way counts until the server has answered it; further calls of other
-principals get a new connection, and those of its own one that is theirs alone. Request
-state is signed for its principal, server and request. Without `clients`, there is one
-principal: anyone who reaches the gateway may use it, and modern clients over HTTP
-(without sessions) share one connection, even with "session": "client".
+refused while calls of several clients run. Nobody waits for a client that does not read:
+log messages that are too many for it are left out. A call that was cancelled, took too
+long or failed on the way counts until the server has answered it; further calls of
+other principals get a new connection, and those of its own one that is theirs alone.
+Request state is signed for its principal, server and request. Without `clients`, there
+is one principal: anyone who reaches the gateway may use it, and modern clients over
+HTTP (without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; progress that a legacy server reports just before a question may not reach a
@@ -171,7 +172,6 @@ MAX_BYTES = 2**22  # of a message; "maxBytes" in the file
 MAX_PAGES = 1000  # of one list
 MAX_LIST_BYTES = 2**20  # of one list; the entries after that are left out
 MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds some
-MAX_LOG_BYTES = 2**16  # of each log message of a call, unless no other waits
 MAX_LINES = 20  # lines in the log per second, and log messages of a call
 MAX_LISTINGS = 20  # of its lists, one after the other, until it counts as busy
 MAX_INSTRUCTIONS = 2000  # characters
@@ -188,6 +188,7 @@ MAX_CHANGED = 200  # URIs that have changed, until clients are told
 MAX_VISITS = 100  # pages that users were sent to, of one connection
 MAX_TALKS = 100  # calls that wait for modern clients to answer
 MAX_TALK_BYTES = 2**22  # of their params and questions
+MAX_TOLD_BYTES = 2**20  # of log messages that wait for one client, unless one has more
 MAX_ASKED = 16  # open questions of a legacy upstream, on one connection
 MAX_GIVEN_UP = 1000  # calls that an upstream has not answered; then it starts anew
 # Hosts put their own prefix before a name, and accept 64 characters.
@@ -576,6 +577,7 @@ class Call:
         sent               the upstream's request
         talk               its Talk, if the client is not asked by a request
         logs               the rate of its log messages
+        size               about the bytes that wait in tell()
 
     After end(), ctx, sent and talk are None. A call that the upstream has not answered
     is still needed, to know whom it asks, so it must not keep the request.
@@ -588,6 +590,8 @@ class Call:
         self.sent: Any = None
         self.talk = talk
         self.logs = Rate(MAX_LINES, 2 * MAX_LINES)
+        self.size = 0
+        self.lock = threading.Lock()  # guards size
 
     def end(self) -> None:
         """Forget the request."""
@@ -599,13 +603,24 @@ class Call:
         if sent:
             sent.cancel()
 
-    def tell(self, act: Any, size: int = 0) -> None:
-        """Have the call's own thread call act(ctx): its client may read slowly, and
-        others need the thread that reads. If much waits, it is left out."""
+    def tell(self, act: Any, size: int) -> None:
+        """Have the thread that waits for the answer call act(ctx): the client may not
+        read, and others need the thread that calls us. It comes there in order, as
+        progress; what is too much is left out."""
         sent = self.sent
-        if sent and (size < MAX_LOG_BYTES or not sent.inbox):
-            # progress() gets it.
-            sent.put({"method": "notifications/progress", "params": {"progress": act}})
+
+        def told(ctx: Context) -> None:
+            with contextlib.suppress(RpcError, ValueError, OSError):
+                act(ctx)  # raised here, it would end the call
+            with self.lock:
+                self.size -= size
+
+        with self.lock:
+            fits = not self.size or self.size + size <= MAX_TOLD_BYTES
+            if fits and sent:
+                self.size += size
+                params = {"progress": told}
+                sent.put({"method": "notifications/progress", "params": params})
 
 
 def latest(tags: list[Any]) -> Call:
@@ -680,7 +695,11 @@ class Connection:
                 self.client = None
                 if client:  # it would start its program again
                     client.close()
+                if self.upstream.closed.is_set():
+                    raise Disconnected("it is closed")
                 client = self.client = self._connect()
+                if self.upstream.closed.is_set():  # just now: close() has missed it
+                    client.close()
             return client
 
     def close(self) -> None:
@@ -781,7 +800,8 @@ class Connection:
         told = {"elicitationId": ident}
         peer = call.client()
         if call.ctx:
-            call.tell(lambda ctx: ctx.notify(message["method"], told))
+            done = message["method"]
+            call.tell(lambda ctx: ctx.notify(done, told), len(str(ident)))
         elif peer and peer.session:
             peer.session.tell(message["method"], told)
 
@@ -1849,8 +1869,8 @@ class Profile(Server):
     def offered(self, kind: str, ctx: Context) -> Any:
         """Return our tools: headers must repeat what their schemas mark
         (basic/transports/streamable-http §Server Validation)."""
-        for member in self.members:
-            member.upstream.await_first()
+        with contextlib.suppress(RpcError):  # it waits for the upstream, if need be
+            self._find("tools", str(ctx.params.get("name")))
         return self.items.get(kind, {})
 
     def _logins(self) -> list[Upstream]:

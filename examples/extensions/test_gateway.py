@@ -982,6 +982,17 @@ def test_headers_must_repeat_the_arguments_that_a_schema_marks(sent, status):
         assert exchange(port, "POST", "/mcp/all", headers, body)[0] == status
 
 
+def test_a_call_waits_for_no_other_upstream_that_starts(monkeypatch):
+    monkeypatch.setattr(gw, "WAIT_SECONDS", 3600.0)
+    server, slow = mcp.Server("app"), gw.Upstream("slow", {"command": ["none"]})
+    server.tool(lambda: "done", name="work")
+    with behind(server) as upstream, crowd(upstream) as person:
+        one = person("bob", NEWEST).client
+        upstream.profiles[0].members.append(gw.Member(slow, ["*"], {}))
+        one.tools = {"up__work": {}}  # else it lists them first
+        assert one.call_tool("up__work", timeout=PATIENCE)["content"]
+
+
 def test_a_schema_whose_headers_cannot_be_read_marks_none():
     schema = {"type": "object", "properties": {"a": {"properties": 5}}}
     assert gw.Item(None, "x", {"inputSchema": schema}).input_schema == {}
@@ -2031,6 +2042,51 @@ def test_at_no_moment_of_giving_up_a_call_is_another_user_asked(who_comes, how):
     assert at > 20
 
 
+VISIT = {
+    "mode": "url",
+    "message": "Log in",
+    "url": "https://x.test",
+    "elicitationId": "e",
+}
+
+
+@parametrize("kind", ["message", "elicitation/complete"])
+def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
+    """The test is the upstream's reading thread: nothing may be written on it."""
+    monkeypatch.setattr(gw, "MAX_TOLD_BYTES", 10_000)
+    told, reads, reader = queue.SimpleQueue(), threading.Event(), threading.get_ident()
+    method, params = "notifications/" + kind, {"level": "error", "data": "x" * 3000}
+    params["elicitationId"] = "e"
+    with silent() as (ann, bob, made, _):
+        take = bob.take
+
+        def unread(message):
+            if message.get("method") == method:
+                told.put(threading.get_ident())
+                if threading.get_ident() != reader:
+                    reads.wait(PATIENCE)
+            take(message)
+
+        bob.take = unread
+        calls = [begin(bob.call)]
+        wait_until(lambda: made[0].calls)
+        for number in range(9):
+            if kind != "message":
+                made[0].out(id=number, method="elicitation/create", params=VISIT)
+                made[0].answers.get(timeout=PATIENCE)
+            made[0].out(method=method, params=params)
+        writers = [told.get(timeout=PATIENCE)]
+        calls.append(begin(ann.call))
+        wait_until(lambda: len(made[0].calls) == 2)
+        made[0].answer()
+        calls[1].result(PATIENCE)  # while bob's call waits for him
+        reads.set()
+        calls[0].result(PATIENCE)
+        writers += [told.get_nowait() for _ in range(told.qsize())]
+        assert reader not in writers and "result" in bob.came[-1]
+        assert len(writers) == (3 if kind == "message" else 9)
+
+
 @parametrize("line", ["log", "question"])
 def test_a_line_that_is_too_large_is_not_taken_for_an_answer(line):
     with silent(maxBytes=10_000) as (ann, bob, made, _):
@@ -2050,36 +2106,6 @@ def test_a_line_that_is_too_large_is_not_taken_for_an_answer(line):
         made[0].answer()
         calls[0].result(PATIENCE)
         assert len(ann.was_asked) == 2 and "result" in ann.came[-1]
-
-
-def test_a_client_that_does_not_read_its_log_delays_nobody():
-    held, gate = threading.Event(), threading.Event()
-
-    class Slow(Front):
-        def take(self, message):
-            if message.get("method") == "notifications/message":
-                held.set()
-                gate.wait(PATIENCE)
-            super().take(message)
-
-    with silent() as (_, _, made, upstream):
-        bob = Slow(upstream.profiles[0], "bob")
-        running = begin(bob.call)
-        wait_until(lambda: made[0].calls)
-
-        def log(data):
-            params = {"level": "error", "data": data}
-            made[0].out(method="notifications/message", params=params)
-
-        log("first")
-        assert held.wait(PATIENCE)
-        for data in ("x" * gw.MAX_LOG_BYTES, "last", "y" * gw.MAX_LOG_BYTES):
-            begin(log, data).result(PATIENCE)
-        made[0].answer()
-        gate.set()
-        running.result(PATIENCE)
-    logs = [one["params"]["data"][:5] for one in bob.was_asked]
-    assert logs == ["first", "xxxxx", "last"]
 
 
 def test_what_came_for_one_user_is_not_in_the_error_of_another():
@@ -2669,6 +2695,20 @@ def test_the_end_waits_for_a_connection_that_is_ending(tmp_path, monkeypatch):
         gate.set()
         closing.result(PATIENCE)
         assert done.is_set()
+
+
+def test_a_call_that_comes_at_the_end_connects_no_more(monkeypatch):
+    with silent(timeout=PATIENCE) as (ann, _, made, upstream):
+        send = upstream.send
+
+        def late(call, params):
+            gw.close_all([upstream])
+            return send(call, params)
+
+        monkeypatch.setattr(upstream, "send", late)
+        ann.call()
+        assert "is closed" in str(ann.came[-1])
+    assert len(made) == 1
 
 
 @needs_posix
