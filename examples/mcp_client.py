@@ -1847,7 +1847,7 @@ class Client(AbstractContextManager["Client"]):
         # after the answer, unless that is an error.
         say = self.transport.say
         held: Any = deque(maxlen=MAX_UNREAD)
-        self.transport.say = held.append
+        self.transport.say = lambda line: held.append(line[: 2**14])
         try:
             result = self._exchange(Request(self, "server/discover", timeout), {})
         except RpcError:

@@ -1778,6 +1778,17 @@ def test_what_a_server_writes_about_the_probe_is_in_the_error():
         probed(REFUSES, "sys.exit(5)", stderr=said.append)
 
 
+def test_a_line_that_is_held_back_is_cut():
+    class Noisy(client.MemoryTransport):
+        def send(self, message, request):
+            self.say("x" * 20_000)
+            super().send(message, request)
+
+    said: list[str] = []
+    client.connect(Noisy(fixture(Stage())), stderr=said.append).close()
+    assert len(said[0]) == 2**14
+
+
 def test_a_hang_up_at_discovery_is_followed_by_initialize():
     def answer(verb: str, headers: dict, method: str, text: str):
         if method == "server/discover":
