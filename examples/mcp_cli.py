@@ -1364,8 +1364,8 @@ MOST_TEXT = 10_000  # characters of a description
 
 # Kept in texts: line ends, tabs, and the spaces and joiners of various scripts.
 KEPT = "\n\t\xa0\u202f\u3000\u200c\u200d"
-# Invisible, although Python calls them printable: fillers, and what selects a variant of
-# a character, except U+FE0F in an emoji.
+# Invisible, although Python calls them printable: fillers, and what selects a variant
+# of a character, except U+FE0F in an emoji.
 FILLERS = "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0]"
 SELECTORS = "[\ufe00-\ufe0e\U000e0100-\U000e01ef]"
 BARE = "(?<![\xa9\xae\u2000-\u3299\U0001f000-\U0001faff])\ufe0f(?!\u20e3)"

@@ -447,15 +447,6 @@ def url_warnings(url: str, server_url: str = "") -> list[str]:
 # ==== 3. A request ============================================
 # Progress, the response and exceptions all arrive in the request's inbox. Only the
 # caller's thread waits on it, and only in next(), so every wait ends at the deadline.
-#
-#   1. Client._transmit() puts the request among `client.running`.
-#   2. A thread of the transport sends the message, and settle()s a failure.
-#   3. The thread that reads finds the request by its id, put()s progress, and settle()s
-#      the response.
-#   4. Client._finish() takes it out of `running`, and cancels it if it has no response.
-
-
-REQUEST_OPTIONS = {"timeout", "tag", "on_progress", "extend", "longest"}
 
 
 class Request:
@@ -490,7 +481,13 @@ class Request:
         extend: bool = False,
         longest: float = LONGEST_SECONDS,
         response: bool = True,
+        **unknown: Any,
     ) -> None:
+        for name in unknown:
+            raise TypeError(
+                f"{method} has no option {name}=; a tool's or prompt's arguments are a"
+                " dict: call_tool('add', {'a': 2})"
+            )
         self.client = client
         self.id = next(client.ids)
         self.method = method
@@ -503,7 +500,7 @@ class Request:
         self.deadline = min(monotonic() + self.timeout, self.last)
         # [legacy] True if Client.request() repeats it in another session.
         self.reopens = False
-        self.refused = False  # true if the status of its POST was an error
+        self.refused = False  # [modern] true if the status of its POST is an error
 
         self.settled = False
         self.ended = False
@@ -906,7 +903,6 @@ class _Wire:
         self.host = host  # as errors name it
         self.route = ""  # ... and the proxy
         self.lock = Lock()
-        self.place = {"on": 0}  # Client.record() shows it for the exchange
         self.prefix = ""  # of a path, for a proxy that must see the whole URL
         self.credentials = {}  # headers for such a proxy
         with self.failing():
@@ -973,7 +969,6 @@ class _Wire:
                 self.body = self.response.read(MAX_MESSAGE_BYTES + 1)
                 if self.response.length and len(self.body) <= MAX_MESSAGE_BYTES:
                     raise ValueError("the body was cut off")
-        self.place["status"] = self.status
         self.headers = {
             name.lower(): ", ".join(fields.get_all(name)) for name in fields
         }
@@ -1215,15 +1210,15 @@ class HttpTransport(Transport):
             self._release(request)
             self.listen()
         elif status < 400 or answers:
-            request.refused = status >= 400
+            request.refused = self.client.modern and status >= 400
             body = wire.body
             place = wire.place
-            self._release(request)  # for the next request
+            self._release(request)
             self.client.receive(body, request, place)
             if not request.settled:
                 raise Malformed(f"no response to {request.method} in {body!r:.200}")
         elif is_opening and status in (400, 404, 405):
-            self.sse = True  # HTTP+SSE is the oldest transport
+            self.sse = True
             # If the stream fails, the refusal of the POST says more.
             with suppress(HttpError, OSError):
                 self.listen(request.deadline - monotonic())
@@ -1405,9 +1400,9 @@ class HttpTransport(Transport):
         refusal if `authorize` has no others."""
         began = monotonic()
         refusal.seconds = request.deadline - began
-        request.deadline += LOGIN_SECONDS  # a user may have to log in
+        request.deadline += LOGIN_SECONDS
         with self.lock:  # threads that wait here use the same headers
-            if self.authorized is refused:  # else another thread has new ones
+            if self.authorized is refused:
                 self.unread = True
                 headers = _called(self.authorize, refusal)
                 if headers is None:
@@ -1453,12 +1448,13 @@ class HttpTransport(Transport):
             self.client.record(">", wire.place, **shown)
             try:
                 wire.exchange(verb, url, merge_headers(headers, secret), body)
+                wire.place["status"] = wire.status
                 for line in wire.response.headers.get_all("Set-Cookie", []):
                     self._keep_cookie(line.partition(";")[0])
                 if not self._is_busy(wire, request):
                     return wire
             except Disconnected:
-                # A kept connection may end at any time: RFC 9110, section 9.2.2.
+                # RFC 9110, section 9.2.2
                 row = METHODS.get(request.method)
                 may_repeat = not wire.sent or verb != "POST" or (row and row.cacheable)
                 is_over = self.client.closed or request.over.is_set()
@@ -1961,11 +1957,6 @@ class Client(AbstractContextManager["Client"]):
         later. `timeout`: seconds for each response; `on_progress`: called with
         progress, total and message, on this thread; `extend`: progress resets the
         timeout, up to `longest` seconds."""
-        for name in options.keys() - REQUEST_OPTIONS:
-            raise TypeError(
-                f"{method} has no option {name}=; a tool's or prompt's arguments are a"
-                " dict: call_tool('add', {'a': 2})"
-            )
         more: Message = {}
         for attempt in range(MAX_ROUNDS + 1):
             request = Request(self, method, **options)
@@ -1980,9 +1971,9 @@ class Client(AbstractContextManager["Client"]):
                 continue
             except RpcError as problem:
                 # Our headers do not match, so list the tools again: streamable-http
-                # §Client Behavior. On a legacy server, the code may mean anything.
-                is_mismatch = self.modern and problem.code == HEADER_MISMATCH
-                if attempt or not (is_mismatch and request.refused):
+                # §Client Behavior. Elsewhere, the code may mean anything.
+                is_mismatch = request.refused and problem.code == HEADER_MISMATCH
+                if attempt or not is_mismatch:
                     raise
                 self.tools = {}
                 continue

@@ -78,8 +78,8 @@ VALUE_BYTES = 200  # of a decoded value, at most
 # ---- the server
 # ----------------------------------------------------------------------------
 # Each run of a tool has its own thread. `_lock` guards the tasks; no request is handled
-# under it. All that is kept of a task is text, because decoded JSON may take 25 times as
-# much memory; while a run has it decoded, that is counted.
+# under it. All that is kept of a task is text, because decoded JSON may take 25 times
+# as much memory; while a run has it decoded, that is counted.
 
 
 def key_of(principal: Any) -> str:

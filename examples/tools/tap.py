@@ -237,8 +237,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def pass_on(self) -> None:
         """Pass a request on, and its answer back."""
-        # A page in a browser must not get to the server through us: the server may trust
-        # this machine, and we may know its URL's secret query.
+        # A page in a browser must not get to the server through us: the server may
+        # trust this machine, and we may know its URL's secret query.
         origin = self.headers.get("Origin")
         if origin is None and self.headers.get("Sec-Fetch-Site") == "cross-site":
             origin = "null"
