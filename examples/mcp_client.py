@@ -146,7 +146,7 @@ MAX_LIST_BYTES = 8 * MAX_MESSAGE_BYTES  # all pages together, decoded
 
 # ---- of a subscription
 MAX_UNREAD = 1000  # changes kept for its reader
-MAX_CHANGE = 2**14  # characters of each, unless no other waits
+MAX_CHANGE = 2**14  # bytes of memory of each, unless no other waits
 
 # ---- of a server on stdio
 # Until it answers: npx and uvx install it first. A silent one counts as legacy.
@@ -891,6 +891,7 @@ class _Wire:
     exchange() sets `status`, `headers` (names in lower case), `is_stream`, `body`."""
 
     owner: Any = None
+    place: Message  # Client.record() shows it for the exchange
     since = 0.0  # the time when it was last kept; 0 in its first exchange
     sent = False  # true once all of this exchange's request has been sent
     session = ""  # the session that the request named
@@ -2149,7 +2150,7 @@ class Client(AbstractContextManager["Client"]):
             receivers.append(self.running[ident])
         for request in receivers:
             waiting = len(request.inbox)
-            fits = waiting < MAX_UNREAD and len(str(params)) < MAX_CHANGE
+            fits = waiting < MAX_UNREAD and size_of(params) < MAX_CHANGE
             if fits or not waiting:
                 request.put({"method": name, "params": params})
             elif isinstance(request, Subscription) and waiting <= MAX_UNREAD:

@@ -1465,6 +1465,17 @@ def test_changes_that_nobody_reads_are_an_error(limit, most):
         wait_until(lambda: not server.listeners)  # it is cancelled
 
 
+def test_a_change_counts_the_memory_that_it_takes():
+    server = fixture(Stage())
+    with limits(MAX_CHANGE=2000), client.connect(server) as one:
+        with one.listen("notifications/x") as subscription:
+            for number in range(3):
+                server.notify("notifications/x", {"n": number, "x": [[]] * 50})
+            wait_until(lambda: len(subscription.inbox) == 3)
+            with pytest.raises(client.Malformed, match="too large"):
+                list(itertools.islice(subscription, 3))
+
+
 def test_client_keeps_http_connections(tmp_path):
     with open(tmp_path / "t", "ab", 0) as file, http_serving(fixture(Stage())) as httpd:
         with client.connect(httpd.url, record=file, timeout=PATIENCE) as one:

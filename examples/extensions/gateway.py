@@ -695,7 +695,11 @@ class Connection:
                 self.client = None
                 if client:  # it would start its program again
                     client.close()
+                if self.upstream.closed.is_set():
+                    raise Disconnected("it is closed")
                 client = self.client = self._connect()
+                if self.upstream.closed.is_set():  # just now: close() has missed it
+                    client.close()
             return client
 
     def close(self) -> None:

@@ -2702,6 +2702,20 @@ def test_the_end_waits_for_a_connection_that_is_ending(tmp_path, monkeypatch):
         assert done.is_set()
 
 
+def test_a_call_that_comes_at_the_end_connects_no_more(monkeypatch):
+    with silent(timeout=PATIENCE) as (ann, _, made, upstream):
+        send = upstream.send
+
+        def late(call, params):
+            gw.close_all([upstream])
+            return send(call, params)
+
+        monkeypatch.setattr(upstream, "send", late)
+        ann.call()
+        assert "is closed" in str(ann.came[-1])
+    assert len(made) == 1
+
+
 @needs_posix
 def test_the_end_leaves_no_connection_of_a_client_behind(tmp_path):
     os.mkfifo(tmp_path / "held")  # it ends when no process has it open
