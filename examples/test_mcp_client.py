@@ -1737,7 +1737,7 @@ def test_a_call_that_is_given_up_while_it_connects_keeps_no_message(monkeypatch)
 
 @needs_posix
 def test_a_call_that_was_not_sent_is_taken_back(tmp_path):
-    """The server reads nothing meanwhile: one call fills the pipe, 20 wait behind it."""
+    """The server reads nothing meanwhile: one call fills the pipe, 20 wait for it."""
     tracemalloc = pytest.importorskip("tracemalloc")  # which PyPy lacks
     os.mkfifo(tmp_path / "reads")
     code = f"""if True:
