@@ -68,8 +68,7 @@ there is one principal: anyone who reaches the gateway may use it, and modern cl
 over HTTP (without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
-clients; progress that a legacy server reports just before a question may not reach a
-modern client; that a server on another machine has gone is noticed after CHECK_SECONDS,
+clients; that a server on another machine has gone is noticed after CHECK_SECONDS,
 unless it announces changes; of one upstream, a principal can subscribe to MAX_WATCHED
 URIs, which are never forgotten; a host that never asks for its tools again must be
 started after the application.
@@ -616,7 +615,7 @@ class Call:
                 self.size -= size
 
         with self.lock:
-            fits = not self.size or self.size + size <= MAX_TOLD_BYTES
+            fits = 0 in (size, self.size) or self.size + size <= MAX_TOLD_BYTES
             if fits and sent:
                 self.size += size
                 params = {"progress": told}
@@ -913,7 +912,9 @@ class Talk:
         if not (ctx and can_ask(ctx, question)):
             raise RpcError(INTERNAL, f"The client did not declare {question['method']}")
         answer: Future[Any] = Future()
-        self.events.put(("question", (question, answer)))
+        # after what came before: a question ends the answer that has it
+        asked = "question", (question, answer)
+        self.call.tell(lambda ctx: self.events.put(asked), 0)
         try:
             found = answer.result(ASK_SECONDS)
         except (TooLate, CancelledError):
