@@ -513,6 +513,7 @@ class Request:
         self._news = Lock()
 
         # ---- over HTTP only
+        self.message: Any = None  # dropped when it is over: connecting may take long
         self.wire: Any = None
         self.last_id = ""  # of the last event of its stream that had an id
         self.retry = RETRY_SECONDS  # pause before its stream is opened again ...
@@ -708,10 +709,10 @@ class StdioTransport(Transport):
     serving     a Popen   True    _lose(): a pipe broke, or it exited; stop()
     lost        a Popen   False   stop(), which start() calls first
 
-    Each process has: `wrote`, true once it was sent something; `loss`, the exception for
-    later calls; `outgoing`, keys of `unsent`; `exited`; `ended` and `silent`, set at the
-    end of its stdout and its stderr. When its four threads end, `process` may be the
-    next: they get theirs as an argument."""
+    Each process has: `wrote`, true once it was sent something; `loss`, the exception
+    for later calls; `outgoing`, keys of `unsent`; `exited`; `ended` and `silent`, set
+    at the end of its stdout and its stderr. When its four threads end, `process` may be
+    the next: they get theirs as an argument."""
 
     process: Any = None
     heard = False  # true once this process has written to stdout
@@ -1152,16 +1153,17 @@ class HttpTransport(Transport):
             self.idle.pop().hang_up(None, close=True)
 
     def send(self, message: Message, request: Request) -> None:
-        self._run("mcp-post", request, lambda: self._post(message, request))
+        request.message = message
+        self._run("mcp-post", request, lambda: self._post(request))
 
     # ---- a POST, and its answer
 
-    def _headers_of(self, message: Message, request: Request) -> Message:
+    def _headers_of(self, request: Request) -> Message:
         """Return the headers that repeat the body: .../streamable-http §Request
         Metadata."""
         client = self.client
-        method = message.get("method", "")
-        params = message.get("params", {})
+        method = request.message.get("method", "")
+        params = request.message.get("params", {})
         headers = {
             "Accept": "application/json, text/event-stream",
             "Content-Type": "application/json",
@@ -1182,12 +1184,11 @@ class HttpTransport(Transport):
                 headers.update(_mirrors(schema, params.get("arguments")))
         return headers
 
-    def _post(self, message: Message, request: Request) -> None:
+    def _post(self, request: Request) -> None:
         is_opening = request.method == "initialize"
         if is_opening and self.only_sse:
             self.listen(request.deadline - monotonic())
-        headers = self._headers_of(message, request)
-        wire = self._open(request, "POST", headers, message)
+        wire = self._open(request, "POST", self._headers_of(request))
         status = wire.status
         if self.post_to or not request.response:  # no response is due here
             if status >= 400:
@@ -1225,7 +1226,7 @@ class HttpTransport(Transport):
                 self.listen(request.deadline - monotonic())
             if not self.post_to:
                 raise self._refusal(wire)
-            self._post(message, request)
+            self._post(request)
         elif request.reopens and wire.session and status in (400, 404):
             raise self._session_loss(wire)
         else:
@@ -1349,20 +1350,18 @@ class HttpTransport(Transport):
 
     # ---- an exchange
 
-    def _open(
-        self, request: Request, verb: str, headers: Message, message: Any = None
-    ) -> _Wire:
+    def _open(self, request: Request, verb: str, headers: Message) -> _Wire:
         """Send an HTTP request; follow redirects, and authorize it. HttpError on 401,
         403 and too many redirects."""
         url = self.url
-        if message and self.post_to:
+        if verb == "POST" and self.post_to:
             url = self.post_to
         headers = {"User-Agent": "mcp_ref", **headers}
         if request.method != "initialize":
             headers["MCP-Protocol-Version"] = self.client.version
         for _ in range(MAX_REDIRECTS + 1):
             authorized = self.authorized
-            wire = self._send(request, verb, url, headers, message, authorized)
+            wire = self._send(request, verb, url, headers, authorized)
             if 300 <= wire.status < 400:
                 with wire.failing(Malformed):
                     url = urljoin(url, wire.headers.get("location", ""))
@@ -1420,7 +1419,6 @@ class HttpTransport(Transport):
         verb: str,
         url: str,
         headers: Message,
-        message: Any,
         authorized: Any,
     ) -> _Wire:
         """Send an HTTP request, and read the response; send it again while the server
@@ -1428,10 +1426,6 @@ class HttpTransport(Transport):
         # The path of another URL may name an HTTP+SSE session.
         path = urlsplit(url).path if url == self.url else "..."
         shown: Message = {"http": f"{verb} {path}", "headers": headers}
-        body = None
-        if message:
-            shown["message"] = message
-            body = encode(message)[:-1]
         while True:
             session = self.session
             if request.reopens:
@@ -1446,6 +1440,12 @@ class HttpTransport(Transport):
                 secret = merge_headers(secret, _check_headers(given))
             wire = self._take_wire(request)
             wire.session = session
+            body = None
+            if verb == "POST":
+                shown["message"] = request.message
+                body = encode(request.message)[:-1]
+            if request.over.is_set():
+                raise Disconnected("the request has ended")
             self.client.record(">", wire.place, **shown)
             try:
                 wire.exchange(verb, url, merge_headers(headers, secret), body)
@@ -1489,8 +1489,6 @@ class HttpTransport(Transport):
         with wire.lock:
             wire.owner = request
         request.wire = wire
-        if request.over.is_set():
-            raise Disconnected("the request has ended")
         return wire
 
     def _release(self, request: Request) -> None:
@@ -2054,6 +2052,7 @@ class Client(AbstractContextManager["Client"]):
             if request.ended:  # the response has come just now
                 self.unanswered.pop(request.id, None)
         request.over.set()
+        request.message = None
         self.running.pop(request.id, None)
         wire = request.wire
         if wire and not request.settled:  # else it may serve another request already

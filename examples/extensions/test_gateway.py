@@ -1749,6 +1749,7 @@ for line in sys.stdin:
                                         for name in names]})
     elif method == "tools/call" and message["params"]["name"] == "late":
         late.append(ident)
+        print("late", file=sys.stderr, flush=True)
     elif method == "tools/call" and message["params"]["name"] == "ask":
         asking = ident
         out(method="notifications/message", params={"level": "error", "data": "a log"})
@@ -1784,6 +1785,20 @@ class Person:
     def call(self, name, **options):
         return self.client.call_tool(name, **options)["content"][0]["text"]
 
+    def call_late(self, upstream):
+        """Begin a call that is not answered; return it when the upstream has it."""
+        sent = []
+        running = begin(self.client.call_tool, "up__late", started=sent.append)
+        assert upstream.came.get(timeout=PATIENCE) == "late"
+        return sent[-1], running
+
+    def give_up(self, upstream):
+        """Cancel a call that the upstream has, and will not answer."""
+        sent, running = self.call_late(upstream)
+        sent.cancel()
+        with pytest.raises(client.RequestCancelled):
+            running.result(PATIENCE)
+
 
 KEYS = mcp.bearer({f"key-of-{name}": name for name in ("ann", "bob", "eve")})
 
@@ -1805,19 +1820,22 @@ def crowd(*upstreams, **options):
         yield person
 
 
-def late_upstream():
-    return gw.Upstream("up", {"command": [sys.executable, "-c", LATE]})
+def late_upstream(before=""):
+    """Return an upstream that runs LATE; in `came` is a line for each late call."""
+    upstream = gw.Upstream("up", {"command": [sys.executable, "-c", before + LATE]})
+    upstream.came = queue.SimpleQueue()
+    upstream.say = lambda line: line == "late" and upstream.came.put(line)
+    return upstream
 
 
 @contextlib.contextmanager
-def given_up(version, upstream=None):
+def given_up(version, before=""):
     """Yield an upstream, the people before it, and ann, who gave up a call of it."""
-    upstream = upstream or late_upstream()
+    upstream = late_upstream(before)
     with crowd(upstream) as person:
         ann = person("ann", version)
         ann.client.list_tools()  # or it would do so while it calls
-        with pytest.raises(TimeoutError):
-            ann.call("up__late", timeout=0.05)
+        ann.give_up(upstream)
         wait_until(lambda: upstream.main.client.unanswered)
         yield upstream, person, ann
 
@@ -2068,13 +2086,18 @@ VISIT = {
 
 @parametrize("kind", ["message", "elicitation/complete"])
 def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
-    """The test is the upstream's reading thread: nothing may be written on it."""
+    """The test is the upstream's reading thread: nothing may be written or searched for
+    secrets on it."""
     monkeypatch.setattr(gw, "MAX_TOLD_BYTES", 10_000)
     told, reads, reader = queue.SimpleQueue(), threading.Event(), threading.get_ident()
     method, params = "notifications/" + kind, {"level": "error", "data": "x" * 3000}
     params["elicitationId"] = "e"
-    with silent() as (ann, bob, made, _):
+    with silent() as (ann, bob, made, upstream):
         take = bob.take
+
+        def search(value):
+            told.put(threading.get_ident())
+            return value
 
         def unread(message):
             if message.get("method") == method:
@@ -2083,7 +2106,7 @@ def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
                     reads.wait(PATIENCE)
             take(message)
 
-        bob.take = unread
+        bob.take, upstream.redactor.value = unread, search
         calls = [begin(bob.call)]
         wait_until(lambda: made[0].calls)
         for number in range(9):
@@ -2100,7 +2123,21 @@ def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
         calls[0].result(PATIENCE)
         writers += [told.get_nowait() for _ in range(told.qsize())]
         assert reader not in writers and "result" in bob.came[-1]
-        assert len(writers) == (3 if kind == "message" else 9)
+        assert len(writers) == (2 * 3 if kind == "message" else 9)
+
+
+def test_what_comes_before_a_question_reaches_a_modern_client():
+    """The question ends the answer, after which nothing more can be sent."""
+    came = []
+    with silent() as (_, _, made, upstream):
+        upstream.redactor.value = lambda value: time.sleep(0.05) or value
+        made[0].on_call = lambda request: begin(made[0].ask)
+        request = modern("tools/call", name="up__wait", arguments={})
+        request["params"]["_meta"][mcp.META_LOG_LEVEL] = "debug"
+        upstream.profiles[0].handle(request, came.append)
+    methods = [one.get("method") for one in came]
+    assert methods == ["notifications/message", None]
+    assert came[1]["result"]["resultType"] == "input_required"
 
 
 def test_progress_comes_before_the_question_that_follows_it(monkeypatch):
@@ -2189,9 +2226,8 @@ fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 @needs_posix
 def test_a_server_that_runs_only_once_is_ended_before_it_starts_again(tmp_path):
-    code = ALONE % str(tmp_path / "lock") + LATE
-    upstream = gw.Upstream("up", {"command": [sys.executable, "-c", code]})
-    with given_up(NEWEST_LEGACY, upstream) as (_, person, ann):
+    before = ALONE % str(tmp_path / "lock")
+    with given_up(NEWEST_LEGACY, before) as (upstream, person, ann):
         bob = person("bob")
         assert "accept" in bob.call("up__ask") and "accept" in ann.call("up__ask")
         # The keeper goes on with the new one.
@@ -2204,12 +2240,10 @@ def test_a_user_who_gives_up_calls_ends_none_of_another():
     upstream = late_upstream()
     with crowd(upstream) as person:
         ann, bob, eve = map(person, ("ann", "bob", "eve"))
-        running = [begin(eve.call, "up__late")]
-        wait_until(lambda: upstream.main.calls)
+        running = [eve.call_late(upstream)[1]]
         for _ in range(4):
-            running.append(begin(bob.call, "up__late"))
-            with pytest.raises(TimeoutError):
-                bob.call("up__late", timeout=0.05)
+            running.append(bob.call_late(upstream)[1])
+            bob.give_up(upstream)
             wait_until(lambda: any(one.unanswered for one in live_clients(upstream)))
             assert "accept" in ann.call("up__ask")
         # the first one, from which he bars others, and his
@@ -2246,8 +2280,7 @@ def test_an_upstream_that_answers_no_cancelled_call_is_connected_anew(monkeypatc
     with crowd(upstream) as person:
         ann = person("ann")
         for number in range(1, 4):
-            with pytest.raises(TimeoutError):
-                ann.call("up__late", timeout=PATIENCE / 20)
+            ann.give_up(upstream)
             wait_until(lambda: len(upstream.main.client.unanswered) == number)
         first = upstream.main
         assert "accept" in ann.call("up__ask") and first is not upstream.main
