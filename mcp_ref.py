@@ -5571,9 +5571,14 @@ class HttpSession(Peer):
         self.own = Outbox(keeps=REPLAY_BYTES)
         self.id = os.urandom(16).hex()
 
+    def check(self, ctx: Context) -> None:
+        # Its subscriptions would outlive their connections.
+        raise RpcError(INVALID_REQUEST, "a session serves legacy requests")
+
     def push(self, message: Message, send: Send = drop) -> None:
         """Send a message that belongs to no POST."""
         self.own.add_note(message["method"], encode(message))
+        self.own.drop_old()
         self.settle()
 
     def register(self) -> None:

@@ -215,6 +215,7 @@ resources/read {"uri": "x:y"} => error {METHOD_NOT_FOUND}
 
 
 # Lines that are not messages, and the answer to each.
+PYPY = hasattr(sys, "pypy_version_info")
 JUNK = r"""
 {                                                         | ? error {PARSE_ERROR}
 [NaN]                                                     | ? error {PARSE_ERROR}
@@ -3006,6 +3007,7 @@ def test_a_schema_that_cannot_be_checked_is_refused(schema):
         mcp.Schema(schema)
 
 
+@pytest.mark.skipif(PYPY, reason="PyPy 7.3.11 compiles two gigabytes, and may abort")
 def test_random_schemas_and_values_never_crash():
     dice = random.Random(1)
     keywords = [
@@ -3015,7 +3017,7 @@ def test_random_schemas_and_values_never_crash():
         for part in schema.items()
     ]
     values = [value for _, valid, _ in VALIDATION for value in (*valid, valid)]
-    for _ in range(200):  # for 1000, PyPy takes two gigabytes, and may be aborted
+    for _ in range(1000):
         schema = {
             "items": dict(dice.sample(keywords, 2)),
             **dict(dice.sample(keywords, 3)),
@@ -3838,7 +3840,6 @@ def test_a_long_line_of_the_log_keeps_both_ends(text, capsys):
     assert "\nmcp_ref| ...\n" in said and said.endswith("\nmcp_ref| the end\n")
 
 
-PYPY = hasattr(sys, "pypy_version_info")
 FORGED = "\nmcp_ref: 127.0.0.1 POST /mcp: 401\r\x1b[2J\x85\u2028\u202e\udc80"
 
 
@@ -4618,6 +4619,17 @@ session s 2025-03-26
 POST s [{"jsonrpc": "2.0", "id": 1, "method": "ping"}, {"jsonrpc": "2.0", "id": 2, "method":
     "tools/list"}, {"jsonrpc": "2.0", "id": 3, "method": "ping"}] -> 200
     "id": 1, "result": {} & "id": 2, "error" & too large & "id": 3, "error"
+== a session serves no modern request, whose subscription would outlive its connection
+name one {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": {"notifications": {},
+    "_meta": {"{META}protocolVersion": "{NEWEST}", "{META}clientCapabilities": {}}}}
+session s 2025-03-26
+POST s [{one}] -> 200 {INVALID_REQUEST} & !acknowledged
+a = GET - /sse
+a event "endpoint"
+POST - /{endpoint} initialize {INIT} -> 202
+a <* "serverInfo"
+POST - /{endpoint} {one} -> 202
+a < {INVALID_REQUEST}
 == HTTP+SSE beside another path | endpoint: {"path": "/a/mcp"} | limits: {"REPLAY_BYTES": 25}
 a = GET - /a/sse
 a event "data": "mcp/messages?session_id=
@@ -4654,9 +4666,7 @@ POST - /{endpoint} :big -> 202
 name other {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "big"}}
 POST - /{endpoint} {other} -> 202
 a|a < xxxx
-POST modern MCP-Protocol-Version=~ /{endpoint} subscriptions/listen {"notifications": {
-    "toolsListChanged": true}} -> 202
-a <* acknowledged
+POST - /{endpoint} notifications/initialized -> 202
 changed tools
 a <* list_changed
 a hangs up
@@ -5210,6 +5220,16 @@ def test_a_stream_that_is_read_late_holds_up_nobody_and_loses_nothing(
         assert len(news) >= fewest
         # The id of a session is a credential; the ids of events are recorded.
         assert site.line.names["s"].encode() not in b"".join(came)
+
+
+def test_a_session_that_nobody_listens_to_keeps_few_changes():
+    with exchanges(limits={"REPLAY_BYTES": 1000}) as site:
+        site("session s 2025-11-25\nuntil POST s ping -> 200")
+        for number in range(99):
+            site.line.server.notify("x/news", {"number": number})
+        (session,) = site.line.httpd.endpoint.sessions.all()
+        assert session.own.size <= 1000
+        site("POST s ping -> 200\na = GET s\na <* 98")
 
 
 def test_a_session_that_is_deleted_leaves_nothing():

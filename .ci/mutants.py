@@ -387,8 +387,13 @@ class HeadersMissing(Mutant):
 class ContentTypes(Mutant):
     """JSON is sent as text/html"""
 
+    surveyed = False
+
     def response(self, status: int, headers: Json, request: Json) -> tuple[int, Json]:
-        if later(request) and headers.get("content-type") == "application/json":
+        discovers = request.get("method") == "server/discover"
+        wrong = later(request) or (discovers and self.surveyed)
+        self.surveyed |= discovers
+        if wrong and headers.get("content-type") == "application/json":
             headers = {**headers, "content-type": "text/html"}
         return status, headers
 
@@ -685,10 +690,12 @@ class OddInputs(Mutant):
 
 
 class InputsEverywhere(Mutant):
-    """lists and server/discover ask for input"""
+    """all that a client with capabilities asks for asks for input"""
 
     def message(self, message: Json, request: Json) -> list[Any]:
-        if "result" in message and message["id"] not in (1, 2, 3, 4, 5):
+        meta = strange.params_of(request).get("_meta")
+        able = isinstance(meta, dict) and meta.get(CAPABILITIES)
+        if able and "result" in message:
             message["result"]["resultType"] = "input_required"
         return [message]
 

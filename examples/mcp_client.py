@@ -93,7 +93,6 @@ from mcp_ref import (
     METHOD_NOT_FOUND,
     METHODS,
     MISSING_CAPABILITY,
-    NOTIFICATIONS,
     UNSUPPORTED_VERSION,
     AskError,
     HttpError,
@@ -144,12 +143,12 @@ MAX_LIST_BYTES = 8 * MAX_MESSAGE_BYTES  # all pages together, decoded
 
 # ---- of a subscription
 MAX_UNREAD = 1000  # changes kept for its reader
-MAX_CHANGE = 2**14  # characters of each, unless no other waits
+MAX_CHANGE = 2**14  # bytes of memory of each, unless no other waits
 
 # ---- of a server on stdio
 # Until it answers: npx and uvx install it first.
 PROBE_SECONDS = 10
-# Until it exits, after its stdin was closed, and again after SIGTERM.
+# Until it exits, and again after SIGTERM.
 CLOSE_STEP_SECONDS = 2.0
 MAX_LAST_TEXT = 4000  # characters of its stderr, quoted when it exits
 
@@ -159,8 +158,7 @@ LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
 MAX_COOKIE_BYTES = 2**14  # of all cookies together
-# Before a stream is opened again, unless the server sets `retry`, and before a request
-# is repeated, unless it sends Retry-After.
+# Before a stream is opened again, or a request repeated, unless the server says when.
 RETRY_SECONDS = 1.0
 MAX_RETRIES = 2  # after 502, 503 or 504, with pauses that double
 
@@ -192,7 +190,7 @@ class RequestCancelled(Exception):
     """Someone called cancel() on this request."""
 
 
-# Failures of a request, except our own (cancel(), a callback).
+# Failures of a request, except our own.
 _FAILURES = (RpcError, HttpError, OSError, Malformed)
 
 
@@ -233,14 +231,15 @@ def _result(response: Message) -> Any:
     raise RpcError(code, f"{error.get('message', '')!s:.10000}", error.get("data"))
 
 
-def _answered_id(data: bytes) -> int | None:
-    """Return the id of a response that cannot be decoded; None if its ends do not show
-    it. A question has an id, too, but of the server's."""
-    begin = rb'\{(?:"jsonrpc": ?"2\.0", ?|"id": ?(\d{1,15}), ?)*"(?:result|error)"'
-    found = re.match(begin, data)
-    if found and not found[1]:
-        found = re.search(rb', ?"id": ?(\d{1,15})\}\s*$', data[-50:])
-    return int(found[1]) if found else None
+def _answered_id(data: bytes) -> int:
+    """Return the id of a response that cannot be decoded; 0 if its ends do not show it.
+    A question's id is the server's."""
+    response = (
+        rb'\{(?:"jsonrpc": ?"2\.0", ?|"id": ?(\d{1,15}), ?)*"(?:result|error)"'
+        rb'(?:.*, ?"id": ?(\d{1,15})\}\s*$)?'
+    )
+    found = re.match(response, data[:100] + data[-50:], re.DOTALL)
+    return int(found[1] or found[2] or 0) if found else 0
 
 
 def _thread(name: str, target: Any, *arguments: Any) -> None:
@@ -453,8 +452,8 @@ class Request:
     state       true once ...                               set by
     settled     its response, or an exception in its        settle(), on the thread
                 place, has arrived                          that reads or posts
-    ended       the server works on it no longer: it has    settle()
-                answered, or its connection has ended
+    ended       the server has answered it, or its          settle()
+                connection has ended
     cancelled   it was given up                             cancel(), on any thread
     over        the caller waits no longer; the             Client._finish(), on the
                 thread that posts ends                      caller's
@@ -588,6 +587,7 @@ class Transport:
     # True if headers repeat parts of the body, and closing the connection cancels.
     mirrors = False
     only_sse = False  # [legacy] True if the server speaks HTTP+SSE
+    unsent: Any = {}  # lines, by id; Client._finish() takes one back
 
     def listen(self) -> None:
         """[legacy] Let the server send messages that belong to no request."""
@@ -664,7 +664,7 @@ def _lines(file: Any) -> Iterator[bytes]:
         rest = line
         while rest and not rest.endswith(b"\n"):
             rest = file.readline(most)
-            line = line[:most] + (line[most:] + rest)[-50:]
+            line = line[:most] + rest[-50:]
         yield line
 
 
@@ -699,10 +699,10 @@ class StdioTransport(Transport):
     serving     a Popen   True    _lose(): a pipe broke, or it exited; stop()
     lost        a Popen   False   stop(), which start() calls first
 
-    Each process has: `wrote`, true once a line was written; `loss`, the exception for
-    later calls; `outgoing`, pairs of a line and its request (None ends mcp-write);
-    `exited`; `ended` and `silent`, set at the end of its stdout and its stderr. When
-    its four threads end, `process` may be the next: they get theirs as an argument."""
+    Each process has: `wrote`, true once it was sent something; `loss`, the exception for
+    later calls; `outgoing`, keys of `unsent`; `exited`; `ended` and `silent`, set at the
+    end of its stdout and its stderr. When its four threads end, `process` may be the
+    next: they get theirs as an argument."""
 
     process: Any = None
     last_text = ""  # the end of its stderr
@@ -724,6 +724,7 @@ class StdioTransport(Transport):
         self.unread = False
         self.loss = Disconnected("the server is gone")
         self.outgoing: Any = SimpleQueue()
+        self.unsent = {}
         self.exited = Event()
         self.ended = Event()
         self.silent = Event()
@@ -749,19 +750,21 @@ class StdioTransport(Transport):
         _thread("mcp-write", self._write, process)
 
     def send(self, message: Message, request: Request) -> None:
-        self.outgoing.put((encode(message), request))
+        self.unsent[request.id] = encode(message)
+        self.outgoing.put(request.id)
         if not self.up:  # if it dies after this, lost() finds the request
             raise self.loss
 
     def _write(self, process: Any) -> None:
         """Write lines; a slow server can block this thread."""
         # The server has closed its stdin, or is gone: _lose() fails the requests.
-        with suppress(OSError), process.stdin:
-            for line, request in iter(self.outgoing.get, None):
-                process.stdin.write(line)
-                process.stdin.flush()
+        with suppress(OSError), process.stdin as pipe:
+            for ident in iter(self.outgoing.get, None):
+                pipe.write(self.unsent.pop(ident, b""))
+                pipe.flush()
                 self.wrote = True
-                if not request.response:
+                request = self.client.running.get(ident)
+                if request and not request.response:
                     request.settle({})
         self._lose(process)
 
@@ -858,11 +861,11 @@ class _Wire:
     exchange() sets `status`, `headers` (names in lower case), `is_stream`, `body`."""
 
     owner: Any = None
+    place: Message  # Client.record() shows it for the exchange
     since = 0.0  # the time when it was last kept; 0 in its first exchange
     sent = False  # true once all of this exchange's request has been sent
     session = ""  # the session that the request named
-    place: Any = None  # Client.record() shows it for the exchange
-    response: Any = None  # http.client's, once the head has come; None until then
+    response: Any = None  # http.client's, once the head has come
 
     def __init__(self, url: str, tls: Any, timeout: float, proxy: Any) -> None:
         from urllib.request import getproxies, proxy_bypass
@@ -1248,8 +1251,7 @@ class HttpTransport(Transport):
     def _session_loss(self, wire: _Wire) -> Disconnected:
         """Give up a session that the server no longer knows; return the exception.
 
-        A server must send 404, but many send 400, which has other reasons, too. So a
-        request opens at most one other session."""
+        A server must send 404, but many send 400, which has other reasons, too."""
         lost = _SessionLost(f"the session is lost: {self._refusal(wire)}")
         if wire.session == self.session:
             self.lost_session = self.session
@@ -1533,7 +1535,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 is_sent = _object(declared, "resources").get("subscribe")
                 if is_sent:
                     self.client.request("resources/subscribe", {"uri": name})
-            else:  # these are sent to every session
+            else:
                 is_sent = "/" in name or _object(declared, name).get("listChanged")
             if is_sent:
                 self.granted.append(name)
@@ -1573,7 +1575,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             self.client.subscriptions.remove(self)
             self.cancel()
             if not self.client.modern:
-                self.settled = True  # nothing is open, so there is nothing to cancel
+                self.settled = True  # nothing is open
             self.client._finish(self)
 
 
@@ -1700,10 +1702,10 @@ class Client(AbstractContextManager["Client"]):
         self._questions: Any = []
         # By id: requests without a response, and messages not sent yet.
         self.running: Any = {}
-        # By id: tags of calls that were given up and not answered.
+        # By id: tags of calls given up and not answered.
         self.unanswered: Any = {}
         self.subscriptions: Any = []
-        self.tools: Message = {}  # those that were listed last, by name
+        self.tools: Message = {}  # those listed last, by name
         self.mirrored = {name: row.mirrored for name, row in METHODS.items()}
         self.result_types: Message = {}
         era = "legacy" if self.transport.only_sse else ""
@@ -1765,10 +1767,8 @@ class Client(AbstractContextManager["Client"]):
         -32020, -32021                         raise it: no legacy server knows these
         401, 403                               raise it: a login was not possible
         not connected; exited without reading  raise it: nothing was served
-        any other, or silence                  initialize, unless a revision is wanted"""
-        code = getattr(problem, "code", 0)
-        if isinstance(problem, HttpError):
-            code = problem.status
+        any other, or silence                  initialize, unless pinned"""
+        code = getattr(problem, "code", getattr(problem, "status", 0))
         if code == UNSUPPORTED_VERSION:
             return self._choose(problem)
         if self._pinned and isinstance(problem, RpcError):
@@ -1953,7 +1953,7 @@ class Client(AbstractContextManager["Client"]):
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send a notification, unless the revision does not define it."""
         self.open()
-        if method not in NOTIFICATIONS or method in rules(self.version).notifications:
+        if rules(self.version).has_notification(method):
             self._notify(method, params).wait()
 
     def _notify(self, method: str, params: Any = None, timeout: Any = None) -> Request:
@@ -2006,8 +2006,9 @@ class Client(AbstractContextManager["Client"]):
         basic/patterns/cancellation."""
         # Checked before hang_up(), which settles it, and cancels a modern one.
         hangs_up_to_cancel = self.modern and self.transport.mirrors
-        must_cancel = not (request.settled or hangs_up_to_cancel)
-        if request.tag is not None and not (request.ended or hangs_up_to_cancel):
+        is_over = hangs_up_to_cancel or self.transport.unsent.pop(request.id, None)
+        must_cancel = not (request.settled or is_over)
+        if request.tag is not None and not (request.ended or is_over):
             self.unanswered[request.id] = request.tag
             if request.ended:  # the response has come just now
                 self.unanswered.pop(request.id, None)
@@ -2023,21 +2024,20 @@ class Client(AbstractContextManager["Client"]):
     # ---- receiving
 
     def decode(self, data: bytes) -> Any:
-        """Decode a message; RpcError: it is not JSON, or too large, or too deep."""
+        """Decode a message; RpcError: it is malformed or too large."""
         return decode(data)
 
     def receive(self, data: bytes, request: Any = None, place: Any = None) -> None:
-        """Handle a message, for `request` if known; Malformed if it cannot be decoded,
-        and no request is known to have it for an answer. Never blocks."""
+        """Handle a message, for `request` if known. Malformed: it cannot be decoded.
+        Never blocks."""
         try:
             message = self.decode(data)
         except RpcError as problem:
-            text = data.decode("utf-8", "replace")
-            self.record("<", place, text=text)
+            self.record("<", place, text=data.decode("utf-8", "replace"))
             flaw = f"expected a message ({problem}), found {data[:200]!r}"
             answered = self.running.get(_answered_id(data))
             if not answered:
-                self.stray = self.stray or f"; {flaw}"
+                self.stray = f"; {flaw}"
                 raise Malformed(flaw) from None
             answered.settle(Malformed(flaw), ended=True)
             return
@@ -2109,7 +2109,7 @@ class Client(AbstractContextManager["Client"]):
             receivers.append(self.running[ident])
         for request in receivers:
             waiting = len(request.inbox)
-            fits = waiting < MAX_UNREAD and len(str(params)) < MAX_CHANGE
+            fits = waiting < MAX_UNREAD and size_of(params) < MAX_CHANGE
             if fits or not waiting:
                 request.put({"method": name, "params": params})
             elif isinstance(request, Subscription) and waiting <= MAX_UNREAD:

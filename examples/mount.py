@@ -78,10 +78,8 @@ class WsgiExchange(Exchange):
         }
         target = environ.get("PATH_INFO", "") + "?" + environ.get("QUERY_STRING", "")
         super().__init__(environ["REQUEST_METHOD"], target, headers.items(), None)
-        endless = headers.get("MCP-METHOD", self.method) in (
-            "subscriptions/listen",
-            "GET",
-        )
+        named = headers.get("MCP-METHOD")
+        endless = self.method == "GET" or named == "subscriptions/listen"
         limit = LISTEN_SECONDS if endless and environ["wsgi.run_once"] else float("inf")
         self.address = environ.get("REMOTE_ADDR", "")
         self.closed, self.until = False, time.monotonic() + limit

@@ -1729,12 +1729,11 @@ def test_the_help_names_serve(capsys):
 EVIL = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
 EVIL += list("\u00ad\u061c\u180e\u200b\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d")
 EVIL += list("\u202e\u2060\u2066\u2067\u2068\u2069\ufeff\ufff9\U000e0001\U000e0041")
-EVIL += list(
-    "\u034f\u115f\u1160\u17b4\u180b\u180f\u3164\uffa0\ufe00\ufe0e\ufe0f\U000e0100"
-)
-EVIL += ["\U000e01ef"]
 EVIL.remove("\n")
 EVIL.remove("\t")
+# Invisible, although Python calls them printable: the command escapes them, too.
+HIDDEN = list("\u034f\u115f\u1160\u17b4\u180b\u180f\u3164\uffa0\ufe00\ufe0e\ufe0f")
+HIDDEN += ["\U000e0100", "\U000e01ef"]
 
 
 def asks(form):
@@ -1752,7 +1751,7 @@ def asks(form):
 @parametrize("verb", "list call read prompt complete info request help".split())
 @parametrize("fails", [False, True])
 def test_nothing_of_a_server_reaches_the_terminal_as_it_is(run, verb, fails):
-    bad = "x" + "".join(EVIL) + "y"
+    bad = "x" + "".join(EVIL + HIDDEN) + "y"
     member = {"type": "string", "description": bad, "title": bad, "enum": [bad]}
     schema = {"properties": {bad: member}, "required": [bad]}
     tool = {"name": "t", "title": bad, "description": bad, "inputSchema": schema}
@@ -1783,12 +1782,12 @@ def test_nothing_of_a_server_reaches_the_terminal_as_it_is(run, verb, fails):
         results = dict.fromkeys(results, wrong)
     with odd(**results) as site:
         status, out, err = run(words[0], site.url, *words[1:])
-    assert out + err and not set(EVIL) & set(out + err)
+    assert out + err and not set(EVIL + HIDDEN) & set(out + err)
     assert "\\x1b" in out + err or verb == "info" or (verb, fails) == ("request", False)
 
 
 def test_the_question_of_a_server_is_clean(run, monkeypatch):
-    bad = "x" + "".join(EVIL) + "y"
+    bad = "x" + "".join(EVIL + HIDDEN) + "y"
     fields = {bad: {"type": "string", "title": bad, "description": bad, "default": bad}}
 
     for form in (
@@ -1799,7 +1798,7 @@ def test_the_question_of_a_server_is_clean(run, monkeypatch):
         monkeypatch.setattr(sys, "stdin", Typed("\n\n\n"))
         with odd(tools_list=tools({}), tools_call=asks(form)) as site:
             _, out, err = run("call", site.url, "t", "{}")
-        assert out + err and not set(EVIL) & set(out + err)
+        assert out + err and not set(EVIL + HIDDEN) & set(out + err)
 
 
 HOSTILE = r"""
@@ -1841,7 +1840,7 @@ def test_nothing_of_a_server_reaches_the_terminal_by_other_programs(program, mor
     assert "HttpError" not in said
 
 
-@parametrize("evil", EVIL)
+@parametrize("evil", EVIL + HIDDEN)
 def test_the_tabulator_completes_plain_names(evil):
     shell = object.__new__(cli.Shell)
     names = [f"a{evil}", "plain"]

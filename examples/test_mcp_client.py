@@ -1465,6 +1465,17 @@ def test_changes_that_nobody_reads_are_an_error(limit, most):
         wait_until(lambda: not server.listeners)  # it is cancelled
 
 
+def test_a_change_counts_the_memory_that_it_takes():
+    server = fixture(Stage())
+    with limits(MAX_CHANGE=2000), client.connect(server) as one:
+        with one.listen("notifications/x") as subscription:
+            for number in range(3):
+                server.notify("notifications/x", {"n": number, "x": [[]] * 50})
+            wait_until(lambda: len(subscription.inbox) == 3)
+            with pytest.raises(client.Malformed, match="too large"):
+                list(itertools.islice(subscription, 3))
+
+
 def test_client_keeps_http_connections(tmp_path):
     with open(tmp_path / "t", "ab", 0) as file, http_serving(fixture(Stage())) as httpd:
         with client.connect(httpd.url, record=file, timeout=PATIENCE) as one:
@@ -1685,6 +1696,53 @@ def probed(answer: str, rest: str, **options):
     """
     options = {"timeout": PATIENCE, **options}
     return client.connect([sys.executable, "-c", code], **options)
+
+
+@needs_posix
+def test_a_call_that_was_not_sent_is_taken_back(tmp_path):
+    """The server reads nothing meanwhile: one call fills the pipe, 20 wait behind it."""
+    tracemalloc = pytest.importorskip("tracemalloc")  # which PyPy lacks
+    os.mkfifo(tmp_path / "reads")
+    code = f"""if True:
+        import json, sys
+        came, begin = [], ""
+        for line in sys.stdin:
+            message = json.loads(begin + line)
+            begin = ""
+            came.append([message["method"], message["params"].get("name")])
+            result = {{"supportedVersions": {MODERN}, "capabilities": {{}}}}
+            if len(came) > 1:
+                result = {{"came": came, "resultType": "complete"}}
+            if "id" in message:
+                answer = {{"jsonrpc": "2.0", "id": message["id"], "result": result}}
+                print(json.dumps(answer), flush=True)
+            if len(came) == 1:
+                begin = sys.stdin.read(1)
+                print("it is sent", file=sys.stderr, flush=True)
+                open({str(tmp_path / "reads")!r}).read()
+    """
+    heard = queue.SimpleQueue()
+    with client.connect([sys.executable, "-c", code], stderr=heard.put) as one:
+
+        def call(name, **options):
+            arguments = {"x": "x" * 200_000}
+            params = {"name": name, "arguments": arguments}
+            options.setdefault("timeout", PATIENCE)
+            return one.request("tools/call", params, tag=name, **options)
+
+        first = begin(call, "first")
+        assert heard.get(timeout=PATIENCE) == "it is sent"
+        tracemalloc.start()
+        for _ in range(20):
+            with pytest.raises(TimeoutError):
+                call("second", timeout=0)
+        kept = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert kept < 1_000_000 and not one.unanswered
+        (tmp_path / "reads").write_text("")
+        first.result(PATIENCE)
+        names = [name for _, name in call("third")["came"]]
+        assert names == [None, "first", "third"]
 
 
 LEGACY_RESULT = "answer(result={'protocolVersion': '2025-11-25', 'capabilities': {}})"

@@ -240,3 +240,7 @@ def test_copies_run_beside_the_module(tmp_path, monkeypatch):
     headers = {name.lower(): text for name, text in headers_of(listen).items()}
     (answer,) = mounted_answer("cgi", "POST", {":path": "/mcp", **headers}, listen)
     assert b"200 OK" in answer and b"acknowledged" in answer
+    # A header does not make a stream without an end.
+    listen = {":path": "/sse", "host": "localhost", "mcp-method": "x"}
+    (answer,) = mounted_answer("cgi", "GET", listen, None)
+    assert b"session_id=" in answer

@@ -50,7 +50,8 @@ and questions pass through, even between different revisions. A question says wh
 server asks.
 
 A call runs on its handler's thread; one of a modern client to a legacy upstream, which
-may ask, on its own. Each upstream has two more threads: `keep-NAME`
+may ask, on its own. It sends its client log messages and progress, too: a client that
+reads slowly delays its own calls only. Each upstream has two more threads: `keep-NAME`
 connects, fetches the lists, and reconnects when the upstream fails; meanwhile, only its
 tools are missing. `hear-NAME` waits for the changes that it announces. `watch-NAME`
 subscribes to URIs again, which may take long. Threads share dicts, each of which is
@@ -58,12 +59,13 @@ changed or replaced in a single operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
-refused while calls of several clients run. A call that was cancelled, took too long or
-failed on the way counts until the server has answered it; further calls of other
-principals get a new connection, and those of its own one that is theirs alone. Request
-state is signed for its principal, server and request. Without `clients`, there is one
-principal: anyone who reaches the gateway may use it, and modern clients over HTTP
-(without sessions) share one connection, even with "session": "client".
+refused while calls of several clients run. Nobody waits for a client that does not read:
+log messages that are too many for it are left out. A call that was cancelled, took too
+long or failed on the way counts until the server has answered it; further calls of
+other principals get a new connection, and those of its own one that is theirs alone.
+Request state is signed for its principal, server and request. Without `clients`, there
+is one principal: anyone who reaches the gateway may use it, and modern clients over
+HTTP (without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; progress that a legacy server reports just before a question may not reach a
@@ -131,6 +133,7 @@ from mcp_ref import (
     decode,
     elicitation,
     log,
+    mirrored_arguments,
     rules,
     printable,
     serve_http,
@@ -166,7 +169,6 @@ CLOSE_SECONDS = 5.0  # how long the end waits for all upstreams
 STEP_SECONDS = 0.5  # for an upstream, to end by itself; hosts end us after about 2 s
 # ---- size, of what one upstream sends
 MAX_BYTES = 2**22  # of a message; "maxBytes" in the file
-MAX_PARTS = 300_000  # arrays and objects of a message
 MAX_PAGES = 1000  # of one list
 MAX_LIST_BYTES = 2**20  # of one list; the entries after that are left out
 MAX_DEPTH = 48  # of an entry; .NET reads 64 levels, Rust 128, and the list adds some
@@ -185,7 +187,8 @@ MAX_WATCHED = 200  # URIs that are subscribed to, and never forgotten
 MAX_CHANGED = 200  # URIs that have changed, until clients are told
 MAX_VISITS = 100  # pages that users were sent to, of one connection
 MAX_TALKS = 100  # calls that wait for modern clients to answer
-MAX_TALK_BYTES = 2**22  # of their params
+MAX_TALK_BYTES = 2**22  # of their params and questions
+MAX_TOLD_BYTES = 2**20  # of log messages that wait for one client, unless one has more
 MAX_ASKED = 16  # open questions of a legacy upstream, on one connection
 MAX_GIVEN_UP = 1000  # calls that an upstream has not answered; then it starts anew
 # Hosts put their own prefix before a name, and accept 64 characters.
@@ -252,7 +255,20 @@ KINDS = dict(
         ),
     ]
 )
+TASKS = "io.modelcontextprotocol/tasks"
 LISTS = ["tools", "prompts", "resources"]  # whose changes we subscribe to
+ASKING = ["elicitation/create", "sampling/createMessage", "roots/list"]
+QUESTION = {"method": {"enum": ASKING}, "params": OBJECT}
+RESULT_USED = {  # what we use in a result
+    "_meta": OBJECT,
+    "requestState": TEXT,
+    "inputRequests": {
+        **OBJECT,
+        "maxProperties": mcp_client.MAX_QUESTIONS,
+        "additionalProperties": {**OBJECT, "properties": QUESTION},
+    },
+}
+RESULT = Schema({"properties": RESULT_USED})
 CALLS = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}
 
 
@@ -379,6 +395,16 @@ def without_gaps(answer: Message) -> Message:
     if "action" not in answer or not isinstance(answer.get("content"), dict):
         return answer
     return {**answer, "content": without_nulls(answer["content"])}
+
+
+def without_tasks(declared: Message) -> Message:
+    """Return a client's capabilities without tasks, which we cannot pass on: the tool
+    then waits for its result."""
+    extensions = declared.get("extensions")
+    if not isinstance(extensions, dict):
+        return declared
+    kept = {name: one for name, one in extensions.items() if name != TASKS}
+    return {**declared, "extensions": kept}
 
 
 def without_answers(params: Message) -> Message:
@@ -523,8 +549,7 @@ class Redactor:
 
 
 class Bounded(Client):
-    """A client that takes no message of more than `limit` bytes, or MAX_PARTS arrays
-    and objects, which take 25 times as much memory as their text."""
+    """A client that takes no message of more than `limit` bytes."""
 
     def __init__(self, target: Any, limit: int, **options: Any) -> None:
         self.limit = limit
@@ -533,9 +558,6 @@ class Bounded(Client):
     def decode(self, data: bytes) -> Any:
         if len(data) > self.limit:
             raise RpcError(INVALID, f"a message of more than {self.limit} bytes")
-        if data.count(b"[") + data.count(b"{") > MAX_PARTS:
-            flaw = f"a message with more than {MAX_PARTS} arrays and objects"
-            raise RpcError(INVALID, flaw)
         return super().decode(data)
 
     @property
@@ -555,6 +577,7 @@ class Call:
         sent               the upstream's request
         talk               its Talk, if the client is not asked by a request
         logs               the rate of its log messages
+        size               about the bytes that wait in tell()
 
     After end(), ctx, sent and talk are None. A call that the upstream has not answered
     is still needed, to know whom it asks, so it must not keep the request.
@@ -567,6 +590,8 @@ class Call:
         self.sent: Any = None
         self.talk = talk
         self.logs = Rate(MAX_LINES, 2 * MAX_LINES)
+        self.size = 0
+        self.lock = threading.Lock()  # guards size
 
     def end(self) -> None:
         """Forget the request."""
@@ -577,6 +602,25 @@ class Call:
         sent = self.sent
         if sent:
             sent.cancel()
+
+    def tell(self, act: Any, size: int) -> None:
+        """Have the thread that waits for the answer call act(ctx): the client may not
+        read, and others need the thread that calls us. It comes there in order, as
+        progress; what is too much is left out."""
+        sent = self.sent
+
+        def told(ctx: Context) -> None:
+            with contextlib.suppress(RpcError, ValueError, OSError):
+                act(ctx)  # raised here, it would end the call
+            with self.lock:
+                self.size -= size
+
+        with self.lock:
+            fits = not self.size or self.size + size <= MAX_TOLD_BYTES
+            if fits and sent:
+                self.size += size
+                params = {"progress": told}
+                sent.put({"method": "notifications/progress", "params": params})
 
 
 def latest(tags: list[Any]) -> Call:
@@ -602,6 +646,7 @@ class Connection:
         user       the headers and variables of one user; None: those of the entry
         principal  the first caller's, or, once it is retired, of the one who bars
                    others from it; "" for the upstream's main connection
+        before     the thread that ends the one in whose place it is
         client     None until it is up
         calls      those in progress on it
         retired    true once it takes no further calls: one of another principal was
@@ -618,9 +663,10 @@ class Connection:
         values: Iterable[tuple[str, str]] = (),
         principal: str = "",
         user: Message | None = None,
+        before: threading.Thread | None = None,
     ):
         self.upstream, self.values, self.principal = upstream, dict(values), principal
-        self.user = user
+        self.user, self.before = user, before
         self.calls: list[Call] = []
         self.retired = False
         self.visits: dict[str, Call] = {}
@@ -632,8 +678,6 @@ class Connection:
 
     def barred_by(self, call: Call) -> str | None:
         """Return the principal whose calls bar another call, or None."""
-        if self.retired:
-            return self.principal
         if self.client is None:
             return None
         given_up = [one.principal for one in list(self.client.unanswered.values())]
@@ -646,9 +690,17 @@ class Connection:
     def open(self) -> Client:
         """Connect, or return what is connected."""
         with self.lock:
-            if self.client is None or self.client.closed or not self.is_up:
-                self.client = self._connect()
-            return self.client
+            client = self.client
+            if client is None or client.closed or not self.is_up:
+                self.client = None
+                if client:  # it would start its program again
+                    client.close()
+                if self.upstream.closed.is_set():
+                    raise Disconnected("it is closed")
+                client = self.client = self._connect()
+                if self.upstream.closed.is_set():  # just now: close() has missed it
+                    client.close()
+            return client
 
     def close(self) -> None:
         """End the connection, even while it is opened."""
@@ -659,10 +711,13 @@ class Connection:
     @property
     def is_up(self) -> bool:
         """A program that has ended is down; a lost session is opened again."""
-        is_program = isinstance(self.transport, StdioTransport)
-        return not is_program or bool(self.transport and self.transport.up)
+        transport = self.transport
+        is_program = self.client and isinstance(transport, StdioTransport)
+        return not is_program or bool(transport and transport.up)
 
     def _connect(self) -> Client:
+        if self.before:  # some servers can run only once
+            self.before.join(CLOSE_SECONDS)
         upstream = self.upstream
         options = upstream.options
         self.transport = upstream.transport(self)
@@ -743,9 +798,10 @@ class Connection:
         if call is None:
             return
         told = {"elicitationId": ident}
-        ctx, peer = call.ctx, call.client()
-        if ctx:
-            ctx.notify(message["method"], told)
+        peer = call.client()
+        if call.ctx:
+            done = message["method"]
+            call.tell(lambda ctx: ctx.notify(done, told), len(str(ident)))
         elif peer and peer.session:
             peer.session.tell(message["method"], told)
 
@@ -753,18 +809,17 @@ class Connection:
         logger = params.get("logger")
         if not isinstance(logger, (str, type(None))):
             return
-        # What is not JSON, or not for certain a client's, is left out: raised here, it
-        # would end the call.
-        with contextlib.suppress(RpcError, Malformed, RecursionError):
+        # What is not for certain a client's is left out: raised here, it would end the
+        # call.
+        with contextlib.suppress(RpcError):
             call = latest(tags)
-            ctx = call.ctx
-            if (
-                ctx
-                and params.get("level") in LOG_LEVELS
-                and call.logs.take() is not None
-            ):
-                data = self.upstream.redactor.value(params.get("data"))
-                ctx.log(params["level"], *sound([data, logger]))
+            if params.get("level") in LOG_LEVELS and call.logs.take() is not None:
+                call.tell(lambda ctx: self._pass_on(ctx, params), len(str(params)))
+
+    def _pass_on(self, ctx: Context, params: Message) -> None:
+        with contextlib.suppress(Malformed, RecursionError):  # it is not JSON
+            data = self.upstream.redactor.value(params.get("data"))
+            ctx.log(params["level"], *sound([data, params.get("logger")]))
 
     # ---- a call: on its handler's thread
 
@@ -778,9 +833,11 @@ class Connection:
             if key != "progressToken" and not key.startswith("io.modelcontextprotocol/")
         }
         if client.modern:
-            meta[META_CAPABILITIES] = ctx.client_capabilities
+            meta[META_CAPABILITIES] = without_tasks(ctx.client_capabilities)
 
         def progress(done: Any, total: Any = None, message: Any = None) -> None:
+            if callable(done) and call.ctx:  # from Call.tell()
+                done(call.ctx)
             if not isinstance(done, (int, float)):
                 return
             total = total if isinstance(total, (int, float)) else None
@@ -803,6 +860,11 @@ class Connection:
             on_progress=progress,
             started=started,
         )
+        for name in RESULT_USED:
+            if result.get(name) is None:  # null: some servers write it
+                result.pop(name, None)
+        if (flaw := RESULT.flaw(result)) is not None:
+            raise Malformed(f"its result cannot be passed on: {flaw}")
         return dict(sound(result))
 
 
@@ -821,7 +883,7 @@ class Talk:
     def __init__(self, ctx: Context) -> None:
         self.call = Call(ctx, self)
         self.principal = self.call.principal
-        self.size = len(repr(ctx.params))  # about
+        self.params_size = self.size = len(repr(ctx.params))  # about; and the question
         self.token = STATE + secrets.token_urlsafe(24)
         self.events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self.question: Message = {}
@@ -869,6 +931,7 @@ class Talk:
         if kind == "result":
             return dict(value)
         self.question, self.answer = value
+        self.size = self.params_size + len(repr(self.question))
         return self.asked(upstream)
 
     def asked(self, upstream: Upstream) -> Message:
@@ -1036,7 +1099,7 @@ class Upstream:
             began = time.monotonic()
             try:
                 self._look()
-                self._follow(self.main.open())
+                self._follow()
             except Exception as problem:  # an upstream may cause any error
                 self.why = self.redactor.reason(problem)
                 if not self.closed.is_set():
@@ -1069,23 +1132,18 @@ class Upstream:
         if not self.closed.is_set():
             self.woken.clear()
 
-    def _follow(self, client: Client) -> None:
+    def _follow(self) -> None:
         """Offer what the server offers until we close, or raise when it is gone."""
-        self.client, self.why = client, "it has just gone"
-        self.main.retired, self.main.principal = False, ""
-        self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
-        self.note("state", " is up")
         listings = Rate(1 / BUSY_SECONDS, MAX_LISTINGS)
         try:
             while not self.closed.is_set():
-                # Before they are listed, so that no change is missed.
-                self._subscribe(client, [LISTS])
-                for kind in KINDS.values():
-                    self._publish(kind, self._fetch_or_note(client, kind))
-                self.tried.set()
-                self.ready.set()
-                self._watch_again(client)
-                self._await_change(client)
+                client = self.main.open()
+                try:
+                    self._offer(client)
+                    self._await_change(client)
+                except Exception:
+                    if client is self.main.client:
+                        raise  # else a call has connected anew
                 is_busy = listings.take() is None
                 self.closed.wait(BUSY_SECONDS if is_busy else CHANGE_SECONDS)
                 if not self.closed.is_set():
@@ -1096,8 +1154,23 @@ class Upstream:
             for kind in KINDS.values():
                 self._publish(kind, {})
 
+    def _offer(self, client: Client) -> None:
+        """Offer what the server offers now."""
+        if client is not self.client:
+            self.client, self.why, self.heard = client, "it has just gone", []
+            self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
+            self.note("state", " is up")
+        # Before they are listed, so that no change is missed.
+        self._subscribe(client, [LISTS])
+        for kind in KINDS.values():
+            self._publish(kind, self._fetch_or_note(client, kind))
+        self.tried.set()
+        self.ready.set()
+        self._watch_again(client)
+
     def _await_change(self, client: Client) -> None:
-        """Wait until the lists may have changed; raise if the server is gone.
+        """Wait until the lists may have changed, or a call has connected anew; raise if
+        the server is gone.
 
         The end of a modern subscription tells at once that a server is gone. Without
         one, a server on this machine is asked for a connection.
@@ -1105,6 +1178,8 @@ class Upstream:
         end = time.monotonic() + CHECK_SECONDS
         while not self.woken.is_set() and time.monotonic() < end:
             self.woken.wait(NEAR_SECONDS)
+            if client is not self.main.client:
+                break
             if not self.main.is_up:
                 gone: Any = getattr(self.main.transport, "loss", None)
                 raise gone or Disconnected("it has ended")
@@ -1293,8 +1368,7 @@ class Upstream:
             result = self._request(ctx, asked)
             if result.get("resultType") != "input_required":
                 return result
-            questions = result.get("inputRequests")
-            questions = questions if isinstance(questions, dict) else {}
+            questions = result.get("inputRequests", {})
             named = {key: self.as_asked(one) for key, one in questions.items()}
             if is_modern:
                 more: Message = {"inputRequests": named} if named else {}
@@ -1309,11 +1383,9 @@ class Upstream:
             INTERNAL, f"The server {self.name} asked for input more than 10 times"
         )
 
-    def _sealed(self, ctx: Context, params: Message, state: Any) -> str:
+    def _sealed(self, ctx: Context, params: Message, state: str) -> str:
         """Return the server's request state, signed for this request: the server cannot
         tell our clients apart, nor another server that its client is another's."""
-        if not isinstance(state, str):
-            raise Malformed("its requestState is not a string")
         repeated = {**without_answers(params), "_meta": None}
         server = [self.options.get(name) for name in ("command", "cwd", "url")]
         bound = [self.name, server, ctx.principal, ctx.method, repeated, state]
@@ -1380,13 +1452,21 @@ class Upstream:
         """Return an upstream's error as our client gets it."""
         message, found = sound(self.redactor.text(str(error))), None
         with contextlib.suppress(Malformed, RecursionError):  # else it goes without
-            found = sound(self.redactor.value(error.data))
+            found = self._with_name(sound(self.redactor.value(error.data)))
         original = {"code": error.code, "message": message, "data": found}
         # some hosts read it
         known = found if isinstance(found, dict) else {}
         old = error.code == LEGACY_NOT_FOUND and rules(ctx.version).modern
         code = INVALID if old else error.code
         return RpcError(code, message, {**known, **data, "originalError": original})
+
+    def _with_name(self, data: Any) -> Any:
+        """Return an error's data in which pages say who asks for them."""
+        pages = data.get("elicitations") if isinstance(data, dict) else None
+        if not isinstance(pages, list):
+            return data
+        asked = [self.as_asked({"params": page})["params"] for page in pages]
+        return {**data, "elicitations": asked}
 
     def send(self, call: Call, params: Message) -> Message:
         """Send a call on the connection for its client."""
@@ -1421,15 +1501,17 @@ class Upstream:
                 who = call.principal
             key = who, values
             is_shared = key == (None, ())
-            found = self.own.pop(key, self.main if is_shared else None)
-            barred_by = found.barred_by(call) if found else None
+            found = self.main if is_shared else self.own.pop(key, None)
+            before, barred_by = None, found.barred_by(call) if found else None
             if found and barred_by is not None:
-                self._retire(found, barred_by)
+                before = self._retire(found, barred_by)
                 found = None
-            if found is None:
-                self._make_room(call.principal)
-                found = Connection(self, values, call.principal, user)
-            if found is not self.main:
+            if is_shared:
+                self.main = found = found or Connection(self, before=before)
+            else:
+                if found is None:
+                    self._make_room(call.principal)
+                    found = Connection(self, values, call.principal, user, before)
                 self.own[key] = found  # behind those that are used less
             found.calls.append(call)
             return found
@@ -1438,23 +1520,25 @@ class Upstream:
         """Tell whether a principal has barred others from a shared connection, which
         still is there: with one of their own, they can do so only once."""
         return any(
-            one.retired and one.principal == principal
-            for one in (self.main, *self.own.values())
+            one.retired and one.principal == principal for one in self.own.values()
         )
 
-    def _retire(self, connection: Connection, principal: str) -> None:
+    def _retire(
+        self, connection: Connection, principal: str
+    ) -> threading.Thread | None:
         """Keep a connection until its calls have ended, as one of the principal that
-        barred it."""
+        barred it; return the thread that ends it, if they have."""
         connection.retired, connection.principal = True, principal
-        if connection is not self.main:
-            self.own[connection, ()] = connection
+        self.own[connection, ()] = connection
+        return None if connection.calls else self._end((connection, ()))
 
-    def _end(self, key: Any) -> None:
+    def _end(self, key: Any) -> threading.Thread:
         """End a connection, on a thread: a program may take seconds to end."""
         thread = threading.Thread(target=self.own.pop(key).close, daemon=True)
         self.ending = [one for one in self.ending if one.is_alive()]
         thread.start()
         self.ending.append(thread)
+        return thread
 
     def _user_of(self, ctx: Context) -> Message | None:
         """Return the credentials for a client's user; None if all have the same."""
@@ -1678,6 +1762,16 @@ class Item(NamedTuple):
     theirs: str
     definition: Message
 
+    @property
+    def input_schema(self) -> Any:
+        """The schema of a tool's arguments; {} if it cannot be read."""
+        schema = self.definition["inputSchema"]
+        try:
+            mirrored_arguments(schema, {})
+        except AttributeError:  # `properties` is not an object
+            return {}
+        return schema
+
 
 class Profile(Server):
     """The server that a client sees: upstreams, with the tools that match a pattern.
@@ -1771,6 +1865,13 @@ class Profile(Server):
             if kind.name == "tools" and may_log_in(ctx):
                 found += map(login_tool, self._logins())
             return {kind.name: found}
+
+    def offered(self, kind: str, ctx: Context) -> Any:
+        """Return our tools: headers must repeat what their schemas mark
+        (basic/transports/streamable-http §Server Validation)."""
+        with contextlib.suppress(RpcError):  # it waits for the upstream, if need be
+            self._find("tools", str(ctx.params.get("name")))
+        return self.items.get(kind, {})
 
     def _logins(self) -> list[Upstream]:
         """Return the upstreams that a user must log in to."""

@@ -435,10 +435,12 @@ class Tasks:
             return True
 
     def _remove_expired(self) -> None:
-        for task in list(self._tasks.values()):
-            if task.ends <= self._clock():
-                self._stop(task, "expired")
-                self._tasks.pop(task.id, None)
+        with self._lock:
+            expired = [one for one in self._tasks.values() if one.ends <= self._clock()]
+            for task in expired:
+                del self._tasks[task.id]
+        for task in expired:
+            self._stop(task, "expired")
 
 
 def _declares(ctx: Context) -> bool:

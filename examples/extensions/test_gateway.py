@@ -902,13 +902,118 @@ def test_a_message_that_is_too_large_costs_one_answer(capsys):
     assert "more than 10000 bytes" in capsys.readouterr()[1]
 
 
-def test_a_message_of_too_many_parts_costs_one_answer(monkeypatch):
-    monkeypatch.setattr(gw, "MAX_PARTS", 500)
-    result = '{"content": [%s]}' % ("[]," * 500 + "[]")
-    with raw_tool(result) as (upstream, _), fronting(upstream) as front:
-        with pytest.raises(mcp.RpcError, match="more than 500 arrays"):
-            front.call_tool("raw__good")
-        assert names_of(front) == ["raw__good"]
+def test_text_may_have_many_brackets():
+    text = "[1]," * 400_000
+    with raw_tool(json.dumps({"content": [mcp.text(text)]})) as (upstream, _):
+        with fronting(upstream) as front:
+            assert said(front, "raw__good") == text
+
+
+MANY = {str(number): {"method": "roots/list"} for number in range(65)}
+
+
+@EACH_ERA
+@parametrize(
+    "result",
+    [
+        {"_meta": 5, "content": []},
+        {"requestState": 5},
+        {"requestState": {"a": 1}},
+        {"inputRequests": 5},
+        {"inputRequests": {"a": 5}},
+        {"inputRequests": {"a": {"method": "none/such"}}},
+        {"inputRequests": {"a": {"method": "roots/list", "params": 5}}},
+        {"inputRequests": MANY},
+    ],
+)
+def test_a_result_that_cannot_be_used_is_the_servers_error(version, result):
+    asks = {} if "content" in result else {"resultType": "input_required"}
+    with raw_tool(json.dumps({**asks, **result})) as (upstream, _):
+        with fronting(upstream, revision=version, roots="/tmp") as front:
+            with pytest.raises(mcp.RpcError, match="raw failed: its result cannot"):
+                front.call_tool("raw__good")
+
+
+@EACH_ERA
+def test_a_member_that_is_null_is_none(version):
+    result = '{"_meta": null, "requestState": null, "content": []}'
+    with raw_tool(result) as (upstream, _):
+        with fronting(upstream, revision=version) as front:
+            assert front.call_tool("raw__good")["content"] == []
+
+
+def test_tasks_are_not_declared_for_a_client():
+    """We could not pass them on."""
+    server = mcp.Server("extended")
+
+    @server.tool
+    def extensions(ctx: mcp.Context) -> list:
+        return sorted(ctx.client_capabilities["extensions"])
+
+    declare = {"extensions": {"io.modelcontextprotocol/tasks": {}, "x.test/y": {}}}
+    with in_front_of(server, revision=NEWEST, declare=declare) as (front, _):
+        assert said(front, "up__extensions") == '["x.test/y"]'
+
+
+@parametrize("sent, status", [("anns", 400), (None, 400), ("bobs", 200)])
+def test_headers_must_repeat_the_arguments_that_a_schema_marks(sent, status):
+    marked = {"tenant": {"type": "string", "x-mcp-header": "Tenant"}}
+    server = mcp.Server("app")
+    server.tool(
+        lambda tenant: "done",
+        name="work",
+        input_schema={"type": "object", "properties": marked},
+    )
+    with behind(server) as upstream, crowd(upstream) as person:
+        port = int(person.url.split(":")[2].split("/")[0])
+        given = {"tenant": "bobs"}
+        message = modern("tools/call", name="up__work", arguments=given)
+        headers = {
+            "Authorization": "Bearer key-of-bob",
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": NEWEST,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": "up__work",
+        }
+        if sent:
+            headers["Mcp-Param-Tenant"] = sent
+        body = json.dumps(message).encode()
+        assert exchange(port, "POST", "/mcp/all", headers, body)[0] == status
+
+
+def test_a_call_waits_for_no_other_upstream_that_starts(monkeypatch):
+    monkeypatch.setattr(gw, "WAIT_SECONDS", 3600.0)
+    server, slow = mcp.Server("app"), gw.Upstream("slow", {"command": ["none"]})
+    server.tool(lambda: "done", name="work")
+    with behind(server) as upstream, crowd(upstream) as person:
+        one = person("bob", NEWEST).client
+        upstream.profiles[0].members.append(gw.Member(slow, ["*"], {}))
+        one.tools = {"up__work": {}}  # else it lists them first
+        assert one.call_tool("up__work", timeout=PATIENCE)["content"]
+
+
+def test_a_schema_whose_headers_cannot_be_read_marks_none():
+    schema = {"type": "object", "properties": {"a": {"properties": 5}}}
+    assert gw.Item(None, "x", {"inputSchema": schema}).input_schema == {}
+
+
+@EACH_ERA
+def test_a_page_in_an_error_says_which_server_asks(version):
+    server = mcp.Server("pages")
+
+    @server.tool
+    def refuse() -> str:
+        page = {"mode": "url", "message": "Log in", "url": "https://pages.test/"}
+        raise mcp.RpcError(-32042, "visit it", {"elicitations": [page]})
+
+    with in_front_of(server, revision=version) as (front, _):
+        with pytest.raises(mcp.RpcError, match="visit it") as caught:
+            front.call_tool("up__refuse")
+    data = caught.value.data
+    for one in (data, data["originalError"]["data"]):
+        (page,) = one["elicitations"]
+        assert page["message"] == 'The server "up" asks: Log in'
 
 
 @parametrize("ending", ["", ', "id": %d'])
@@ -1689,9 +1794,9 @@ def late_upstream():
 
 
 @contextlib.contextmanager
-def given_up(version):
+def given_up(version, upstream=None):
     """Yield an upstream, the people before it, and ann, who gave up a call of it."""
-    upstream = late_upstream()
+    upstream = upstream or late_upstream()
     with crowd(upstream) as person:
         ann = person("ann", version)
         ann.client.list_tools()  # or it would do so while it calls
@@ -1718,10 +1823,8 @@ def test_a_late_question_goes_to_nobody_else(other, version):
             assert who.call("up__end") and not upstream.own
             said = who.call("up__ask")  # the upstream has answered ann
         assert "accept" in said and len(who.asked) == 1 and who.logs == ["a log"]
-        # Another user's call is on another connection, and hers on one of her own.
-        assert len(upstream.own) == (other == "another user")
-        assert "accept" in ann.call("up__ask")
-        assert len(upstream.own) == 2 * (other == "another user")
+        # Another user's call is on another connection; the first one has ended.
+        assert "accept" in ann.call("up__ask") and not upstream.own
 
 
 @parametrize("version", [NEWEST, NEWEST_LEGACY])
@@ -1793,13 +1896,15 @@ class Silent(client.Transport):
             self.out(id=ident, result={"content": []})
 
     def ask(self):
-        """Ask, as a call that was given up does; return the answer."""
+        """Ask, as a call that was given up does; return the answer, or an error if
+        there is no connection."""
         level = {"level": "error", "data": "a log"}
         self.out(method="notifications/message", params=level)
         form = {"type": "object", "properties": {"pin": {"type": "string"}}}
         params = {"message": "Whose?", "requestedSchema": form}
         self.out(id="q", method="elicitation/create", params=params)
-        return self.answers.get(timeout=PATIENCE)
+        wait_until(lambda: not (self.up and self.answers.empty()))
+        return {"error": "gone"} if self.answers.empty() else self.answers.get()
 
 
 class Front:
@@ -1937,6 +2042,51 @@ def test_at_no_moment_of_giving_up_a_call_is_another_user_asked(who_comes, how):
     assert at > 20
 
 
+VISIT = {
+    "mode": "url",
+    "message": "Log in",
+    "url": "https://x.test",
+    "elicitationId": "e",
+}
+
+
+@parametrize("kind", ["message", "elicitation/complete"])
+def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
+    """The test is the upstream's reading thread: nothing may be written on it."""
+    monkeypatch.setattr(gw, "MAX_TOLD_BYTES", 10_000)
+    told, reads, reader = queue.SimpleQueue(), threading.Event(), threading.get_ident()
+    method, params = "notifications/" + kind, {"level": "error", "data": "x" * 3000}
+    params["elicitationId"] = "e"
+    with silent() as (ann, bob, made, _):
+        take = bob.take
+
+        def unread(message):
+            if message.get("method") == method:
+                told.put(threading.get_ident())
+                if threading.get_ident() != reader:
+                    reads.wait(PATIENCE)
+            take(message)
+
+        bob.take = unread
+        calls = [begin(bob.call)]
+        wait_until(lambda: made[0].calls)
+        for number in range(9):
+            if kind != "message":
+                made[0].out(id=number, method="elicitation/create", params=VISIT)
+                made[0].answers.get(timeout=PATIENCE)
+            made[0].out(method=method, params=params)
+        writers = [told.get(timeout=PATIENCE)]
+        calls.append(begin(ann.call))
+        wait_until(lambda: len(made[0].calls) == 2)
+        made[0].answer()
+        calls[1].result(PATIENCE)  # while bob's call waits for him
+        reads.set()
+        calls[0].result(PATIENCE)
+        writers += [told.get_nowait() for _ in range(told.qsize())]
+        assert reader not in writers and "result" in bob.came[-1]
+        assert len(writers) == (3 if kind == "message" else 9)
+
+
 @parametrize("line", ["log", "question"])
 def test_a_line_that_is_too_large_is_not_taken_for_an_answer(line):
     with silent(maxBytes=10_000) as (ann, bob, made, _):
@@ -1974,25 +2124,37 @@ def test_what_came_for_one_user_is_not_in_the_error_of_another():
 
 @needs_posix
 def test_a_connection_that_is_given_up_ends_after_its_calls():
-    upstream = late_upstream()
-    with crowd(upstream) as person:
-        ann, bob, eve = map(person, ("ann", "bob", "eve"))
-        for who in (ann, bob):
-            with pytest.raises(TimeoutError):
-                who.call("up__late", timeout=0.05)
-            wait_until(lambda: any(one.unanswered for one in clients_of(upstream)))
-        (given_up,) = upstream.own.values()
-        wait_until(lambda: given_up.client and given_up.client.unanswered)
-        running = begin(bob.call, "up__late")  # it may share what bob has given up
-        wait_until(lambda: given_up.calls)
-        assert "accept" in eve.call("up__ask")
-        assert len(upstream.own) == 2 and not given_up.client.closed
-        bob.client.close()
+    with given_up(NEWEST_LEGACY) as (upstream, person, ann):
+        running = begin(ann.call, "up__late")  # it may share what she has given up
+        wait_until(lambda: upstream.main.calls)
+        first, bob = upstream.main, person("bob")
+        assert "accept" in bob.call("up__ask")
+        assert first is not upstream.main and not first.client.closed
+        ann.client.close()
         with pytest.raises(client.Disconnected):
             running.result(PATIENCE)
-        for call in given_up.calls:
+        for call in first.calls:
             call.cancel()
-        wait_until(lambda: given_up.client.closed and len(upstream.own) == 1)
+        wait_until(lambda: first.client.closed and not upstream.own)
+
+
+ALONE = """
+import fcntl
+lock = open(%r, "w")
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+
+
+@needs_posix
+def test_a_server_that_runs_only_once_is_ended_before_it_starts_again(tmp_path):
+    code = ALONE % str(tmp_path / "lock") + LATE
+    upstream = gw.Upstream("up", {"command": [sys.executable, "-c", code]})
+    with given_up(NEWEST_LEGACY, upstream) as (_, person, ann):
+        bob = person("bob")
+        assert "accept" in bob.call("up__ask") and "accept" in ann.call("up__ask")
+        # The keeper goes on with the new one.
+        wait_until(lambda: upstream.client is upstream.main.client)
+        assert len(bob.client.list_tools()) == 3
 
 
 @needs_posix
@@ -2008,22 +2170,32 @@ def test_a_user_who_gives_up_calls_ends_none_of_another():
                 bob.call("up__late", timeout=0.05)
             wait_until(lambda: any(one.unanswered for one in live_clients(upstream)))
             assert "accept" in ann.call("up__ask")
-        # the shared one that he does not bar, and his
-        principals = [one.principal for one in upstream.own.values()]
-        assert sorted(principals) == ['"ann"', '"bob"']
+        # the first one, from which he bars others, and his
+        assert [one.principal for one in upstream.own.values()] == ['"bob"', '"bob"']
         assert not any(one.done() for one in running)
+
+
+@needs_posix
+def test_a_program_that_ends_is_started_once(tmp_path, monkeypatch):
+    """A call starts it, before the keeper knows that it has ended."""
+    monkeypatch.setattr(gw, "NEAR_SECONDS", PATIENCE)  # the keeper waits for `woken`
+    configure(tmp_path, {})
+    upstream = pid_upstream(tmp_path)
+    with fronting(upstream) as front:
+        assert upstream.ready.wait(PATIENCE)
+        first, pid = upstream.main.client, int(said(front, "pid__pid"))
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not upstream.main.is_up)
+        upstream.main.open()
+        upstream.woken.set()
+        wait_until(lambda: upstream.client is upstream.main.client)
+        assert first.closed and int(said(front, "pid__pid")) != pid
 
 
 def live_clients(upstream):
     """Return the clients of the connections that take calls."""
     connections = [upstream.main, *upstream.own.values()]
     return [one.client for one in connections if one.client and not one.retired]
-
-
-def clients_of(upstream):
-    """Return the clients of all connections to an upstream."""
-    connections = [upstream.main, *upstream.own.values()]
-    return [one.client for one in connections if one.client]
 
 
 def test_an_upstream_that_answers_no_cancelled_call_is_connected_anew(monkeypatch):
@@ -2035,8 +2207,8 @@ def test_an_upstream_that_answers_no_cancelled_call_is_connected_anew(monkeypatc
             with pytest.raises(TimeoutError):
                 ann.call("up__late", timeout=PATIENCE / 20)
             wait_until(lambda: len(upstream.main.client.unanswered) == number)
-        assert not upstream.own
-        assert "accept" in ann.call("up__ask") and len(upstream.own) == 1
+        first = upstream.main
+        assert "accept" in ann.call("up__ask") and first is not upstream.main
 
 
 def waiting_server():
@@ -2045,7 +2217,7 @@ def waiting_server():
 
     @server.tool
     def ask(ctx: mcp.Context, more: str = "") -> str:
-        return ctx.elicit("Which?", pin=str)["content"]["pin"]
+        return ctx.elicit("Which?" + more, pin=str)["content"]["pin"]
 
     return server
 
@@ -2075,7 +2247,7 @@ def test_a_user_who_answers_nothing_does_not_keep_others_from_being_asked(monkey
 
 @parametrize(
     "limit, value, more",
-    [("MAX_TALKS", 2, ""), ("MAX_TALK_BYTES", 3000, "x" * 1000)],
+    [("MAX_TALKS", 2, ""), ("MAX_TALK_BYTES", 5000, "x" * 1000)],
 )
 def test_calls_that_wait_for_one_user_do_not_end_those_of_another(
     monkeypatch, limit, value, more
@@ -2523,6 +2695,20 @@ def test_the_end_waits_for_a_connection_that_is_ending(tmp_path, monkeypatch):
         gate.set()
         closing.result(PATIENCE)
         assert done.is_set()
+
+
+def test_a_call_that_comes_at_the_end_connects_no_more(monkeypatch):
+    with silent(timeout=PATIENCE) as (ann, _, made, upstream):
+        send = upstream.send
+
+        def late(call, params):
+            gw.close_all([upstream])
+            return send(call, params)
+
+        monkeypatch.setattr(upstream, "send", late)
+        ann.call()
+        assert "is closed" in str(ann.came[-1])
+    assert len(made) == 1
 
 
 @needs_posix

@@ -463,7 +463,7 @@ LIMITS = {
     "SIGTERM",
     "IDLE_SECONDS": "how long an idle connection is kept: many servers close it after 5 s",
     "MAX_IDLE_SECONDS": "how long a connection is kept between two requests",
-    "MAX_CHANGE": "characters of a change; a longer one is kept if no other waits",
+    "MAX_CHANGE": "bytes of a change in memory; a larger one is kept if no other waits",
     "MAX_COMPLETIONS": "values of a completion",
     "MAX_CONNECTIONS": "HTTP connections, if there are descriptors (`LimitNOFILE=`: 32 more); "
     "further ones get 503",

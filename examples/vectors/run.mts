@@ -18,10 +18,9 @@ const REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026
 const BATCHES = REVISIONS.slice(0, 2), NAMED = REVISIONS.slice(2), MODERN = "2026-07-28";
 const META = "io.modelcontextprotocol/", CLIENT = { name: "vectors", version: "1.0" };
 const MIRRORED: Json = { "tools/call": "name", "prompts/get": "name", "resources/read": "uri" };
-const LISTS: Json = { // kind in `needs`, member of the result, name of an item
-  "tools/list": ["tool", "tools", "name"], "prompts/list": ["prompt", "prompts", "name"],
-  "resources/list": ["resource", "resources", "uri"],
-  "resources/templates/list": ["template", "resourceTemplates", "uriTemplate"],
+const LISTS: Json = { // kind in `needs`, name of an item
+  "tools/list": ["tool", "name"], "prompts/list": ["prompt", "name"], "resources/list": ["resource", "uri"],
+  "resources/templates/list": ["template", "uriTemplate"],
 };
 // A server that limits the rate of requests (over HTTP with 429) can refuse any.
 const LIMITED = { error: { message: { $match: "[Rr]ate.?limit|[Tt]oo many requests" } } };
@@ -435,12 +434,12 @@ class Talk {
     });
   }
 
-  async readPages(step: Json): Promise<void> {
-    const items: Json[] = [], cursors: Json[] = [];
+  async pages(method: string, items: Json[] = []): Promise<Json[]> { // `items` has them even if a page fails
+    const cursors: Json[] = [];
     for (let params = {}; cursors.length < PAGES; params = { cursor: cursors.at(-1) }) {
-      const { result } = await this.send({ request: step.pages, params, expect: { result: {} } });
+      const { result } = await this.send({ request: method, params, expect: { result: {} } });
       items.push(...((Object.values(result).find(Array.isArray) as Json[]) ?? []));
-      if ((result.nextCursor ?? null) === null) return this.judge(step.expect ?? [], items);
+      if ((result.nextCursor ?? null) === null) return items;
       if (cursors.push(result.nextCursor) && !unlike(cursors)) throw new Stop("failed", "a cursor leads back to itself");
     }
     throw unlike(items) ? new Stop("missing", "pages do not end") : new Stop("failed", "pages do not end, and repeat");
@@ -452,7 +451,7 @@ class Talk {
     if (has(step, "barrier")) return this.barrier(step);
     if (has(step, "heard")) return this.judge(step.heard, this.heard.map(([, message]) => message));
     if (has(step, "hang_up")) return this.wire.hangUp(this.labels[step.hang_up]);
-    if (has(step, "pages")) return this.readPages(step);
+    if (has(step, "pages")) return this.pages(step.pages).then((items) => this.judge(step.expect ?? [], items));
     if (!has(step, "exit")) return this.send(step);
     return this.leave(step.exit * this.scene.options.timeout * (this.spoke ? 1 : 4));
   }
@@ -532,14 +531,10 @@ class Server {
       talk = await this.connect({});
       const expect = { result: { supportedVersions: { $some: this.revision } } };
       if (!this.legacy) this.capabilities = (await talk.send({ request: "server/discover", expect })).result.capabilities;
-      for (const [method, [kind, member, name]] of Object.entries(LISTS) as Json) {
-        this.lists[kind] = [];
-        const keep = (result: Json) => this.lists[kind].push(...(result[member] ?? []).map((one: Json) => inside(one, name)));
-        for (let params: Json = {}, page = 0; params && page < PAGES; page++) {
-          const { result = {} } = await talk.send({ request: method, params }).catch((problem) => known(problem) && {});
-          keep(result);
-          params = has(result, "nextCursor") && { cursor: result.nextCursor };
-        }
+      for (const [method, [kind, name]] of Object.entries(LISTS) as Json) {
+        const items: Json[] = [];
+        await talk.pages(method, items).catch(known);
+        this.lists[kind] = items.map((one) => inside(one, name));
       }
       return "";
     } catch (problem) { return known(problem).message; } finally { await talk?.close(); }

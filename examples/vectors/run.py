@@ -51,7 +51,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 SILENCES = 4  # vectors in a row without an answer: then the server is asked if it lives
 ORDER = "what other vectors sent before has changed the server"
 GIVEN_UP = "the server does not answer any more"
-GARBLED = "the server sends what is not UTF-8, which a rule for every message shows"
+GARBLED = "the server sends what is not UTF-8"
 # What no vector shows, and the sentence that makes it a rule.
 FINDINGS = {
     "no-answer": "a request is answered",
@@ -235,11 +235,7 @@ class Server(Scene):
         if row["verdict"] == "skipped":
             return row, []
         kind = vector.get("own") or json.dumps(self.legacy and vector.get("client", {}))
-        link, talk, clean = links.pop(kind, None), None, False
-        given = {json.dumps(step["id"]) for step in vector["steps"] if "id" in step}
-        if link and given & link.used:  # a session has each id once
-            link.close()
-            link = None
+        link, talk, clean = take_link(links, kind, vector), None, False
         try:
             link = link or self.connect(vector)
             talk = Talk(self, link, vector)
@@ -255,10 +251,8 @@ class Server(Scene):
             row.update(finding="server-ended" if ended else "no-answer")
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
-                unread = len(failure.args) > 1
-                strange = "foreign" in vector
-                row.update(sure=unread or is_sure(talk.link, ended, strange))
-                row.update(lost=ended or strange)
+                sure = is_sure(talk.link, ended, "foreign" in vector)
+                row["sure"] = sure or len(failure.args) > 1
         except NotSetUp as failure:
             self.silences += 1
             row.update(verdict=report.NOT_SET_UP, why=str(failure))
@@ -320,7 +314,7 @@ class Server(Scene):
             found.update({one: row.get(one) for one in ("why", "sent", "transcript")})
         if row.get("sure"):
             found["verdict"] = "broken"
-        elif row.get("lost"):
+        elif name == "server-ended" or "foreign" in row:
             found["harms"] = "a client that sends this loses its server"
 
     def play_all(
@@ -403,8 +397,8 @@ class Server(Scene):
 
 
 def is_sure(link: Link, ended: bool, strange: bool) -> bool:
-    """Say whether a missing answer breaks a rule: no page limits the time of a tool, and
-    a server may do one thing at a time. After what is `strange` it may be lost."""
+    """Say whether a missing answer breaks a rule: no page limits the time of a tool,
+    and a server may do one thing at a time. After what is `strange` it may be lost."""
     waiting = {link.methods.get(name) for name in link.waiting}
     if ended or strange:
         waiting.discard("")  # a barrier shows only that the server has ended
@@ -417,6 +411,17 @@ def is_garbled(vector: Json, heard: list[Json]) -> bool:
     """Say whether a message came in another encoding: what else fails, may fail for
     that."""
     return "foreign" not in vector and any("utf8" in message for message in heard)
+
+
+def take_link(links: dict[str, Link], kind: str, vector: Json) -> Link | None:
+    """Take a used link, unless an id of the vector was used on it, too: a session has
+    each id once."""
+    given = {json.dumps(step["id"]) for step in vector["steps"] if "id" in step}
+    link = links.pop(kind, None)
+    if link and given & link.used:
+        link.close()
+        return None
+    return link
 
 
 def close_all(links: dict[str, Link]) -> None:

@@ -194,20 +194,9 @@ class BareEmpty(Bare):
 class Pages(Change):
     """lists come with one item on a page, and cursors are odd strings"""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.places: dict[str, int] = {}
-
     def request(self, message: Json, headers: Json) -> Json | None:
-        params = message.get("params")
-        if message.get("method") not in LISTS or not isinstance(params, dict):
-            return message
-        cursor = params.get("cursor")
-        if isinstance(cursor, str) and cursor.startswith("Ünïque cursor "):
-            place = cursor.rpartition(" ")[2]
-            if place.isdigit():
-                self.places[json.dumps(message.get("id"))] = int(place)
-                return {**message, "params": {**params, "cursor": None}}
+        if message.get("method") in LISTS and self.place(message):
+            return {**message, "params": {**message["params"], "cursor": None}}
         return message
 
     def message(self, message: Json, request: Json) -> list[Any]:
@@ -215,12 +204,17 @@ class Pages(Change):
         result = message.get("result", {})
         if not isinstance(result.get(name), list) or "nextCursor" in result:
             return [message]
-        place = self.places.pop(json.dumps(message.get("id")), 0)
-        items = result[name]
+        place, items = self.place(request), result[name]
         result[name] = items[place : place + 1]
         if place + 1 < len(items):
             result["nextCursor"] = f"Ünïque cursor {place + 1}"
         return [message]
+
+    def place(self, request: Json) -> int:
+        """Find the place in the list that the cursor of a request names."""
+        cursor = params_of(request).get("cursor")
+        name, _, place = str(cursor).rpartition(" ")
+        return int(place) if name == "Ünïque cursor" and place.isdigit() else 0
 
 
 class Extra(Change):
@@ -759,7 +753,7 @@ class SlowCalls(SlowBySeconds):
 
 
 class Limits(Change):
-    """every seventh request is one too many: over HTTP 429, and an error that says so"""
+    """every seventh request is too much: over HTTP 429, and an error that says so"""
 
     count = 0
 

@@ -768,10 +768,15 @@ def answer_anything(verb, headers, message):
 
 
 def test_a_stream_that_begins_with_its_first_event_breaks_no_rule():
-    """Some frameworks send the head of a response together with the first event."""
+    """Some frameworks send the head of a response together with the first event; nor
+    does a server that has one stream for all, which is open already."""
     over = threading.Event()
+    status = []
 
     def answer(verb, headers, message):
+        if verb == "GET" and status:
+            yield http_answer(status[0], {}, "")
+            return
         if verb == "GET":
             over.wait(PATIENCE)
         yield from answer_anything(verb, headers, message)
@@ -781,6 +786,10 @@ def test_a_stream_that_begins_with_its_first_event_breaks_no_rule():
     try:
         words += ["--revisions", "2025-03-26", site.url]
         done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+        for code in (409, 404):
+            status[:] = [code]
+            other = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+            assert ("BROKEN legacy-get" in other.stdout) == (code == 404), other.stdout
     finally:
         over.set()
         site.close()
@@ -1303,6 +1312,26 @@ def test_each_vector_on_stdio_has_a_check():
     new = sum(check.startswith("stdio-") for check in rows)
     text = f"{len(rows)} checks for the {len(ids)} vectors on stdio, {new} of them new"
     assert text in (VECTORS / "suite" / "README.md").read_text("utf-8")
+
+
+def test_a_strange_page_is_that_of_its_own_cursor():
+    """Clients of several revisions are played at once, and use the same ids."""
+    program = """if True:
+        import json, strange
+        proxy = strange.Proxy([strange.Pages()])
+        def ask(cursor):
+            message = {"jsonrpc": "2.0", "id": 1, "method": "prompts/list"}
+            message["params"] = {"cursor": cursor}
+            return proxy.up(json.dumps(message).encode(), {})[1]
+        def page(request):
+            answer = {"jsonrpc": "2.0", "id": 1, "result": {"prompts": ["a", "b", "c"]}}
+            return json.loads(proxy.down(answer, request)[0])["result"]
+        second = page(ask(None))["nextCursor"]
+        third = page(ask(second))["nextCursor"]
+        both_open = [ask(second), ask(third)]
+        print(*(page(one)["prompts"][0] for one in both_open))"""
+    done = command("-c", program, cwd=VECTORS)
+    assert done.stdout.split() == ["b", "c"], done.stdout + done.stderr
 
 
 # Freedoms that do not depend on time. (`pages` beside `list-order` loses items.)
