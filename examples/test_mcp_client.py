@@ -1700,7 +1700,7 @@ def probed(answer: str, rest: str, **options):
 
 @needs_posix
 def test_a_call_that_was_not_sent_is_taken_back(tmp_path):
-    """The server reads nothing meanwhile: one call fills the pipe, 20 wait behind it."""
+    """The server reads nothing: one call fills the pipe, 20 wait behind it."""
     tracemalloc = pytest.importorskip("tracemalloc")  # which PyPy lacks
     os.mkfifo(tmp_path / "reads")
     code = f"""if True:
