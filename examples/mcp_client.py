@@ -700,9 +700,9 @@ class StdioTransport(Transport):
     lost        a Popen   False   stop(), which start() calls first
 
     Each process has: `wrote`, true once it was sent something; `loss`, the exception
-    for later calls; `outgoing`, keys of `unsent`; `exited`; `ended` and `silent`, set at
-    the end of its stdout and its stderr. When its four threads end, `process` may be
-    the next: they get theirs as an argument."""
+    for later calls; `outgoing`, keys of `unsent`; `exited`; `ended` and `silent`, set
+    at the end of its stdout and its stderr. When its four threads end, `process` may
+    be the next: they get theirs as an argument."""
 
     process: Any = None
     last_text = ""  # the end of its stderr
