@@ -701,8 +701,8 @@ class StdioTransport(Transport):
 
     Each process has: `wrote`, true once it was sent something; `loss`, the exception
     for later calls; `outgoing`, keys of `unsent`; `exited`; `ended` and `silent`, set
-    at the end of its stdout and its stderr. When its four threads end, `process` may
-    be the next: they get theirs as an argument."""
+    at the end of its stdout and its stderr. When its four threads end, `process` may be
+    the next: they get theirs as an argument."""
 
     process: Any = None
     last_text = ""  # the end of its stderr
@@ -796,8 +796,8 @@ class StdioTransport(Transport):
 
     def _lose(self, process: Any) -> None:
         """Fail pending calls, quoting the end of the server's stderr."""
-        # A pipe may end before the process, and the process before its answers are
-        # read; but another process may keep its stdout open.
+        # It may end before its answers are read; but another process may keep its
+        # stdout open.
         if self.exited.wait(1):
             self.ended.wait(CLOSE_STEP_SECONDS)
             self.silent.wait(0.2)
@@ -1024,7 +1024,7 @@ def fetch(
 ) -> tuple[int, dict[str, str], bytes]:
     """Do one HTTP exchange, without redirects; return status, headers (names in lower
     case) and body. `timeout`: seconds to connect to each address of the host, and again
-    for the rest. Disconnected: it failed, or took longer."""
+    for the rest."""
     wire = _Wire(url, None, timeout, None)
     timer = Timer(timeout, wire.hang_up, [None])
     timer.daemon = True
@@ -1611,9 +1611,8 @@ class Client(AbstractContextManager["Client"]):
 
     Any thread may use it. `version` is the revision in use, `modern` its era;
     `server_info`, `capabilities` and `instructions` come from the server. Methods
-    raise RpcError (the server's error), TimeoutError, RequestCancelled,
-    Disconnected, Malformed, ServerLacks, HttpError and AskError (one of your functions
-    refused to answer). For extensions: `result_types[type] = function(method, result,
+    raise RpcError, TimeoutError, RequestCancelled, Disconnected, Malformed,
+    ServerLacks, HttpError and AskError (one of your functions refused to answer). For extensions: `result_types[type] = function(method, result,
     tag)` turns a result of that resultType into a complete one; `mirrored[method]`
     names the param that HTTP repeats in Mcp-Name.
 
