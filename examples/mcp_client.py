@@ -506,6 +506,7 @@ class Request:
         self._news = Lock()
 
         # ---- over HTTP only
+        self.message: Any = None  # dropped when it is over: connecting may take long
         self.wire: Any = None
         self.last_id = ""  # of the last event of its stream that had an id
         self.retry = RETRY_SECONDS  # pause before its stream is opened again ...
@@ -1121,16 +1122,17 @@ class HttpTransport(Transport):
             self.idle.pop().hang_up(None, close=True)
 
     def send(self, message: Message, request: Request) -> None:
-        self._run("mcp-post", request, lambda: self._post(message, request))
+        request.message = message
+        self._run("mcp-post", request, lambda: self._post(request))
 
     # ---- a POST, and its answer
 
-    def _headers_of(self, message: Message, request: Request) -> Message:
+    def _headers_of(self, request: Request) -> Message:
         """Return the headers that repeat the body: .../streamable-http §Request
         Metadata."""
         client = self.client
-        method = message.get("method", "")
-        params = message.get("params", {})
+        method = request.message.get("method", "")
+        params = request.message.get("params", {})
         headers = {
             "Accept": "application/json, text/event-stream",
             "Content-Type": "application/json",
@@ -1151,12 +1153,11 @@ class HttpTransport(Transport):
                 headers.update(_mirrors(schema, params.get("arguments")))
         return headers
 
-    def _post(self, message: Message, request: Request) -> None:
+    def _post(self, request: Request) -> None:
         is_opening = request.method == "initialize"
         if is_opening and self.only_sse:
             self.listen(request.deadline - monotonic())
-        headers = self._headers_of(message, request)
-        wire = self._open(request, "POST", headers, message)
+        wire = self._open(request, "POST", self._headers_of(request))
         status = wire.status
         if self.post_to or not request.response:  # no response is due here
             if status >= 400:
@@ -1194,7 +1195,7 @@ class HttpTransport(Transport):
                 self.listen(request.deadline - monotonic())
             if not self.post_to:
                 raise self._refusal(wire)
-            self._post(message, request)
+            self._post(request)
         elif request.reopens and wire.session and status in (400, 404):
             raise self._session_loss(wire)
         else:
@@ -1317,20 +1318,18 @@ class HttpTransport(Transport):
 
     # ---- an exchange
 
-    def _open(
-        self, request: Request, verb: str, headers: Message, message: Any = None
-    ) -> _Wire:
+    def _open(self, request: Request, verb: str, headers: Message) -> _Wire:
         """Send an HTTP request; follow redirects, and authorize it. HttpError on 401,
         403 and too many redirects."""
         url = self.url
-        if message and self.post_to:
+        if verb == "POST" and self.post_to:
             url = self.post_to
         headers = {"User-Agent": "mcp_ref", **headers}
         if request.method != "initialize":
             headers["MCP-Protocol-Version"] = self.client.version
         for _ in range(MAX_REDIRECTS + 1):
             authorized = self.authorized
-            wire = self._send(request, verb, url, headers, message, authorized)
+            wire = self._send(request, verb, url, headers, authorized)
             if 300 <= wire.status < 400:
                 with wire.failing(Malformed):
                     url = urljoin(url, wire.headers.get("location", ""))
@@ -1385,7 +1384,6 @@ class HttpTransport(Transport):
         verb: str,
         url: str,
         headers: Message,
-        message: Any,
         authorized: Any,
     ) -> _Wire:
         """Send an HTTP request, and read the response; send it again while the server
@@ -1393,10 +1391,6 @@ class HttpTransport(Transport):
         # The path of another URL may name an HTTP+SSE session.
         path = urlsplit(url).path if url == self.url else "..."
         shown: Message = {"http": f"{verb} {path}", "headers": headers}
-        body = None
-        if message:
-            shown["message"] = message
-            body = encode(message)[:-1]
         while True:
             session = self.session
             if request.reopens:
@@ -1411,6 +1405,12 @@ class HttpTransport(Transport):
                 secret = merge_headers(secret, _check_headers(given))
             wire = self._take_wire(request)
             wire.session = session
+            body = None
+            if verb == "POST":
+                shown["message"] = request.message
+                body = encode(request.message)[:-1]
+            if request.over.is_set():
+                raise Disconnected("the request has ended")
             self.client.record(">", wire.place, **shown)
             try:
                 wire.exchange(verb, url, merge_headers(headers, secret), body)
@@ -1453,8 +1453,6 @@ class HttpTransport(Transport):
         with wire.lock:
             wire.owner = request
         request.wire = wire
-        if request.over.is_set():
-            raise Disconnected("the request has ended")
         return wire
 
     def _release(self, request: Request) -> None:
@@ -1612,9 +1610,10 @@ class Client(AbstractContextManager["Client"]):
     Any thread may use it. `version` is the revision in use, `modern` its era;
     `server_info`, `capabilities` and `instructions` come from the server. Methods
     raise RpcError, TimeoutError, RequestCancelled, Disconnected, Malformed,
-    ServerLacks, HttpError and AskError (one of your functions refused to answer). For extensions: `result_types[type] = function(method, result,
-    tag)` turns a result of that resultType into a complete one; `mirrored[method]`
-    names the param that HTTP repeats in Mcp-Name.
+    ServerLacks, HttpError and AskError (one of your functions refused to answer). For
+    extensions: `result_types[type] = function(method, result, tag)` turns a result of
+    that resultType into a complete one; `mirrored[method]` names the param that HTTP
+    repeats in Mcp-Name.
 
     state          transport.up   closed   true while ...
     connecting     False or True  False    one thread is in open() and holds `_opening`
@@ -2012,6 +2011,7 @@ class Client(AbstractContextManager["Client"]):
             if request.ended:  # the response has come just now
                 self.unanswered.pop(request.id, None)
         request.over.set()
+        request.message = None
         self.running.pop(request.id, None)
         wire = request.wire
         if wire and not request.settled:  # else it may serve another request already

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import hashlib
+import http.client
 import inspect
 import io
 import itertools
@@ -22,6 +24,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from pathlib import Path
 
 import pytest
@@ -1698,9 +1701,43 @@ def probed(answer: str, rest: str, **options):
     return client.connect([sys.executable, "-c", code], **options)
 
 
+def test_a_call_that_is_given_up_while_it_connects_keeps_no_message(monkeypatch):
+    connects, gate, begun = threading.Event(), threading.Event(), []
+    connect = http.client.HTTPConnection.connect
+
+    def slow(self):
+        connects.set()
+        gate.wait(PATIENCE)
+        connect(self)
+
+    class Arguments(dict):
+        """A dict that may have a weak reference."""
+
+    given = [Arguments(a=1)]
+    known = weakref.ref(given[0])
+    with answering(plain) as site, client.connect(site.url) as one:
+        one.tools = {"x": {}}
+        while one.transport.idle:
+            one.transport.idle.pop().hang_up(None, close=True)
+        monkeypatch.setattr(http.client.HTTPConnection, "connect", slow)
+
+        def call():
+            params = {"name": "x", "arguments": given.pop()}
+            with contextlib.suppress(client.RequestCancelled):
+                one.request("tools/call", params, started=begun.append)
+
+        running = begin(call)
+        assert connects.wait(PATIENCE)
+        begun[0].cancel()
+        running.result(PATIENCE)
+        gc.collect()
+        assert known() is None
+        gate.set()
+
+
 @needs_posix
 def test_a_call_that_was_not_sent_is_taken_back(tmp_path):
-    """The server reads nothing: one call fills the pipe, 20 wait behind it."""
+    """The server reads nothing meanwhile: one call fills the pipe, 20 wait for it."""
     tracemalloc = pytest.importorskip("tracemalloc")  # which PyPy lacks
     os.mkfifo(tmp_path / "reads")
     code = f"""if True:

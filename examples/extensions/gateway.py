@@ -59,13 +59,13 @@ changed or replaced in a single operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
-refused while calls of several clients run. Nobody waits for a client that does not read:
-log messages that are too many for it are left out. A call that was cancelled, took too
-long or failed on the way counts until the server has answered it; further calls of
-other principals get a new connection, and those of its own one that is theirs alone.
-Request state is signed for its principal, server and request. Without `clients`, there
-is one principal: anyone who reaches the gateway may use it, and modern clients over
-HTTP (without sessions) share one connection, even with "session": "client".
+refused while calls of several clients run. Nobody waits for a client that does not
+read: log messages that are too many for it are left out. A call that was cancelled,
+took too long or failed on the way counts until the server has answered it; further
+calls of other principals get a new connection, and those of its own one that is theirs
+alone. Request state is signed for its principal, server and request. Without `clients`,
+there is one principal: anyone who reaches the gateway may use it, and modern clients
+over HTTP (without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; progress that a legacy server reports just before a question may not reach a

@@ -2052,13 +2052,18 @@ VISIT = {
 
 @parametrize("kind", ["message", "elicitation/complete"])
 def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
-    """The test is the upstream's reading thread: nothing may be written on it."""
+    """The test is the upstream's reading thread: nothing may be written or searched for
+    secrets on it."""
     monkeypatch.setattr(gw, "MAX_TOLD_BYTES", 10_000)
     told, reads, reader = queue.SimpleQueue(), threading.Event(), threading.get_ident()
     method, params = "notifications/" + kind, {"level": "error", "data": "x" * 3000}
     params["elicitationId"] = "e"
-    with silent() as (ann, bob, made, _):
+    with silent() as (ann, bob, made, upstream):
         take = bob.take
+
+        def search(value):
+            told.put(threading.get_ident())
+            return value
 
         def unread(message):
             if message.get("method") == method:
@@ -2067,7 +2072,7 @@ def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
                     reads.wait(PATIENCE)
             take(message)
 
-        bob.take = unread
+        bob.take, upstream.redactor.value = unread, search
         calls = [begin(bob.call)]
         wait_until(lambda: made[0].calls)
         for number in range(9):
@@ -2084,7 +2089,7 @@ def test_a_client_that_does_not_read_delays_nobody_else(kind, monkeypatch):
         calls[0].result(PATIENCE)
         writers += [told.get_nowait() for _ in range(told.qsize())]
         assert reader not in writers and "result" in bob.came[-1]
-        assert len(writers) == (3 if kind == "message" else 9)
+        assert len(writers) == (2 * 3 if kind == "message" else 9)
 
 
 @parametrize("line", ["log", "question"])
