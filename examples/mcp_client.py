@@ -2,7 +2,7 @@
 # Changes, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
-# For the linters of a project that copies this file.
+# For linters
 # ruff: noqa: PGH004
 # ruff: noqa
 # flake8: noqa
@@ -42,8 +42,6 @@ Methods of Client block the caller. These threads do the rest:
     mcp-answer              [legacy] one question from the server
     mcp-listen              the callback of one subscription
 
-limits.md lists the known limits.
-
 In an asyncio program, await asyncio.to_thread(client.call_tool, ...); guide.md shows
 how to cancel. A callback may be a coroutine function: each call has its own loop.
 """
@@ -51,7 +49,6 @@ how to cancel. A callback may be a coroutine function: each call has its own loo
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import re
@@ -66,6 +63,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timezone
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib import import_module
+from itertools import count
 from math import inf
 from pathlib import Path
 from queue import SimpleQueue
@@ -116,12 +114,11 @@ from mcp_ref import (
 __version__ = "2.0.0.dev"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS COURTESY_SECONDS IDLE_SECONDS LOGIN_SECONDS
-    LONGEST_SECONDS MAX_CHANGE MAX_COOKIES MAX_COOKIE_BYTES MAX_FIELDS MAX_IDLE
-    MAX_LAST_LINES MAX_LINE_TEXT MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS
-    MAX_RETRIES MAX_ROUNDS MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client
-    Disconnected HttpTransport Malformed MemoryTransport Request RequestCancelled
-    ServerLacks StdioTransport Subscription Transport connect fetch merge_headers
-    url_warnings
+    LONGEST_SECONDS MAX_CHANGE MAX_COOKIE_BYTES MAX_FIELDS MAX_IDLE MAX_LAST_TEXT
+    MAX_LIST_BYTES MAX_PAGES MAX_QUESTIONS MAX_REDIRECTS MAX_RETRIES MAX_ROUNDS
+    MAX_STUCK_PAGES MAX_UNREAD PROBE_SECONDS RETRY_SECONDS Client Disconnected
+    HttpTransport Malformed MemoryTransport Request RequestCancelled ServerLacks
+    StdioTransport Subscription Transport connect fetch merge_headers url_warnings
 """.split()
 
 
@@ -149,22 +146,19 @@ MAX_UNREAD = 1000  # changes kept for its reader
 MAX_CHANGE = 2**14  # bytes of memory of each, unless no other waits
 
 # ---- of a server on stdio
-# Until it answers: npx and uvx install it first. A silent one counts as legacy.
+# Until it answers: npx and uvx install it first.
 PROBE_SECONDS = 10
-# Until it exits, after its stdin was closed, and again after SIGTERM.
+# Until it exits, and again after SIGTERM.
 CLOSE_STEP_SECONDS = 2.0
-MAX_LAST_LINES = 20  # lines of its stderr quoted when it exits
-MAX_LINE_TEXT = 500  # characters of each
+MAX_LAST_TEXT = 4000  # characters of its stderr, quoted when it exits
 
 # ---- of HTTP
 MAX_REDIRECTS = 3  # of one HTTP request; as many calls of `authorize`
 LOGIN_SECONDS = 300  # for a person who logs in, beyond the timeout
 MAX_IDLE = 4  # HTTP connections kept
 IDLE_SECONDS = 4  # ... this long: many servers close them after 5 s
-MAX_COOKIES = 50  # cookies kept
-MAX_COOKIE_BYTES = 2**14  # of all together
-# Before a stream is opened again, unless the server sets `retry`, and before a request
-# is repeated, unless it sends Retry-After.
+MAX_COOKIE_BYTES = 2**14  # of all cookies together
+# Before a stream is opened again, or a request repeated, unless the server says when.
 RETRY_SECONDS = 1.0
 MAX_RETRIES = 2  # after 502, 503 or 504, with pauses that double
 
@@ -196,7 +190,7 @@ class RequestCancelled(Exception):
     """Someone called cancel() on this request."""
 
 
-# Failures of a request, except our own (cancel(), a callback).
+# Failures of a request, except our own.
 _FAILURES = (RpcError, HttpError, OSError, Malformed)
 
 
@@ -467,9 +461,8 @@ class Request:
     It may be both settled and cancelled: next() checks `cancelled` first. No lock is
     needed: flags are never cleared, and a deque is thread-safe.
 
-    `tag`: see connect(). `timeout`: seconds for the response; `extend`: progress resets
-    it, until `last` (a time). `deadline`: the time at which next() gives up; it moves
-    when `timeout` is extended, and while a user logs in."""
+    `tag`: see connect(); other options: see Client.request(). `deadline`: the time at
+    which next() gives up; progress moves it, until `last`, and so does a login."""
 
     def __init__(
         self,
@@ -580,8 +573,6 @@ class Request:
 
 
 # ==== 4. Transports: in this process, and stdio ===============
-# A transport passes messages of the server to Client.receive(), and exceptions to
-# Request.settle().
 
 
 class Transport:
@@ -702,7 +693,7 @@ def _left_unread(process: Any) -> bool:
 
 class StdioTransport(Transport):
     """A server that we start: basic/transports/stdio. `env`: variables in addition to
-    _INHERITED. `stderr`: called with each line that it writes there.
+    _INHERITED.
 
     state       process   up      ends with
     stopped     None      False   start()
@@ -715,18 +706,11 @@ class StdioTransport(Transport):
     the next: they get theirs as an argument."""
 
     process: Any = None
-    heard = False  # true once this process has written to stdout
-    last_lines: Any = ()  # the end of its stderr, cut to MAX_LINE_TEXT
+    last_text = ""  # the end of its stderr
 
     def __init__(
-        self,
-        command: Iterable[str],
-        env: Any = None,
-        cwd: Any = None,
-        stderr: Hook = None,
+        self, command: Iterable[str], env: Any = None, cwd: Any = None
     ) -> None:
-        if stderr:
-            self.say = stderr  # type: ignore[method-assign]
         self.command = list(command)
         self.cwd = cwd
         self.env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
@@ -737,7 +721,6 @@ class StdioTransport(Transport):
         from subprocess import PIPE, Popen
 
         self.stop()
-        self.heard = False
         self.wrote = False
         self.unread = False
         self.loss = Disconnected("the server is gone")
@@ -746,7 +729,7 @@ class StdioTransport(Transport):
         self.exited = Event()
         self.ended = Event()
         self.silent = Event()
-        self.last_lines = []
+        self.last_text = ""
         try:
             # On Windows, which() finds npx.cmd.
             path = shutil.which(self.command[0], path=self.env.get("PATH"))
@@ -774,7 +757,7 @@ class StdioTransport(Transport):
             raise self.loss
 
     def _write(self, process: Any) -> None:
-        """Write lines; runs on mcp-write, which a slow server can block."""
+        """Write lines; a slow server can block this thread."""
         # The server has closed its stdin, or is gone: _lose() fails the requests.
         with suppress(OSError), process.stdin as pipe:
             for ident in iter(self.outgoing.get, None):
@@ -787,28 +770,26 @@ class StdioTransport(Transport):
         self._lose(process)
 
     def _read(self, process: Any) -> None:
-        """Read lines until the output ends; runs on mcp-read."""
+        """Read lines until the output ends."""
         ended = self.ended
         with process.stdout:
             for line in _lines(process.stdout):
-                self.heard = True
                 if line.strip():
                     self._receive(line)
         ended.set()
         self._lose(process)
 
     def _forward(self, process: Any) -> None:
-        """Pass on its stderr; runs on mcp-stderr."""
+        """Pass on its stderr."""
         with process.stderr:
             for line in _lines(process.stderr):
                 text = line.decode("utf-8", "replace").rstrip()
-                lines = [*self.last_lines, text[:MAX_LINE_TEXT]]
-                self.last_lines = lines[-MAX_LAST_LINES:]
+                self.last_text = f"{self.last_text}{text}\n"[-MAX_LAST_TEXT:]
                 self.say(text)
         self.silent.set()
 
     def _watch(self, process: Any) -> None:
-        """Wait for the server to exit; runs on mcp-watch."""
+        """Wait for the server to exit."""
         process.wait()
         _kill(process, "SIGKILL")  # child processes that it left running
         self.exited.set()
@@ -816,16 +797,16 @@ class StdioTransport(Transport):
 
     def _lose(self, process: Any) -> None:
         """Fail pending calls, quoting the end of the server's stderr."""
-        # A pipe may end before the process, and the process before its answers are
-        # read; but another process may keep its stdout open.
+        # It may end before its answers are read; but another process may keep its
+        # stdout open.
         if self.exited.wait(1):
             self.ended.wait(CLOSE_STEP_SECONDS)
             self.silent.wait(0.2)
         if self.up and process is self.process:
             self.unread = not self.wrote or _left_unread(process)
-            said = "\n".join(self.last_lines)
             loss = Disconnected(
-                f"the server is gone (exit status {process.poll()})\n{said}"
+                f"the server is gone (exit status {process.poll()})\n"
+                f"{self.last_text.rstrip()}"
             )
             loss.exit_status = process.returncode
             self.loss = loss
@@ -838,37 +819,26 @@ class StdioTransport(Transport):
         self.up = False
         if process:
             self.outgoing.put(None)
-            # If it never wrote, it has nothing to finish.
-            patience = CLOSE_STEP_SECONDS if self.heard else 0.2
             try:
                 for step in ("SIGTERM", "SIGKILL"):
-                    if not self.exited.wait(patience):
+                    if not self.exited.wait(CLOSE_STEP_SECONDS):
                         _kill(process, step)
             except BaseException:  # a second Ctrl-C leaves no process behind
                 _kill(process, "SIGKILL")
                 raise
 
             self.process = None
-            self.exited.wait(patience)
-            self.silent.wait(patience)
+            self.exited.wait(CLOSE_STEP_SECONDS)
+            self.silent.wait(CLOSE_STEP_SECONDS)
 
 
 # ==== 5. Transports: HTTP =====================================
 # Each message is a POST on its own thread, which may block; the caller hangs up at the
 # deadline. [legacy] A session has a stream, opened by GET; HTTP+SSE has no other.
-#
-# A connection that is kept may have ended when it is used again. The request is then
-# sent on another, if it was not sent completely, or only reads.
-#
-# A message goes down through these, and each knows only the next:
-#
-#     _post            the meaning of the response; HTTP+SSE
-#     _open            redirects, authorization
-#     _send            headers, cookies, a busy server, a kept connection that has ended
-#     _Wire.exchange   bytes
+# It goes through _post(), _open(), _send() and _Wire.exchange().
 
 
-# Requests that only read: they are repeated while a server restarts.
+# Repeated while a server restarts: they only read.
 _REPEATED = """
     initialize ping prompts/list resources/list resources/templates/list server/discover
     tools/list
@@ -896,7 +866,7 @@ class _Wire:
     since = 0.0  # the time when it was last kept; 0 in its first exchange
     sent = False  # true once all of this exchange's request has been sent
     session = ""  # the session that the request named
-    response: Any = None  # http.client's, once the head has come; None until then
+    response: Any = None  # http.client's, once the head has come
 
     def __init__(self, url: str, tls: Any, timeout: float, proxy: Any) -> None:
         from urllib.request import getproxies, proxy_bypass
@@ -1055,7 +1025,7 @@ def fetch(
 ) -> tuple[int, dict[str, str], bytes]:
     """Do one HTTP exchange, without redirects; return status, headers (names in lower
     case) and body. `timeout`: seconds to connect to each address of the host, and again
-    for the rest. Disconnected: it failed, or took longer."""
+    for the rest."""
     wire = _Wire(url, None, timeout, None)
     timer = Timer(timeout, wire.hang_up, [None])
     timer.daemon = True
@@ -1130,7 +1100,6 @@ class HttpTransport(Transport):
         self.cookies: Message = {}  # "name=value", by name
 
     def start(self) -> None:
-        # The first message connects.
         self.session = ""
         self.sse = self.only_sse
         self.post_to = ""
@@ -1283,8 +1252,7 @@ class HttpTransport(Transport):
     def _session_loss(self, wire: _Wire) -> Disconnected:
         """Give up a session that the server no longer knows; return the exception.
 
-        A server must send 404, but many send 400, which has other reasons, too. So a
-        request opens at most one other session."""
+        A server must send 404, but many send 400, which has other reasons, too."""
         lost = _SessionLost(f"the session is lost: {self._refusal(wire)}")
         if wire.session == self.session:
             self.lost_session = self.session
@@ -1316,7 +1284,7 @@ class HttpTransport(Transport):
             while not stream.over.is_set():
                 wire = self._get(stream)
                 if not (self.sse or stream.settled):
-                    stream.settle({})  # it is open
+                    stream.settle({})
                 stream.deadline = inf
                 self._read_stream(wire, stream, None)
                 if self.sse:
@@ -1378,10 +1346,7 @@ class HttpTransport(Transport):
         raise self._refusal(wire)
 
     def _is_busy(self, wire: _Wire, request: Request) -> bool:
-        """Wait if the request should be sent again; tell whether it should.
-
-        After 429 and 503 with Retry-After, any; after 502, 503 and 504 (the server
-        restarts), those in _REPEATED."""
+        """Wait if the request should be sent again; tell whether it should."""
         pause = inf
         is_restarting = wire.status in (502, 503, 504) and request.method in _REPEATED
         if is_restarting and request.slower < 2**MAX_RETRIES:
@@ -1455,7 +1420,7 @@ class HttpTransport(Transport):
                 if not self._is_busy(wire, request):
                     return wire
             except Disconnected:
-                # RFC 9110, section 9.2.2
+                # A kept connection may end at any time: RFC 9110, section 9.2.2.
                 row = METHODS.get(request.method)
                 may_repeat = not wire.sent or verb != "POST" or (row and row.cacheable)
                 is_over = self.client.closed or request.over.is_set()
@@ -1465,9 +1430,8 @@ class HttpTransport(Transport):
     def _keep_cookie(self, cookie: str) -> None:
         """Keep a cookie, unless it has control characters or is too much."""
         kept = {**self.cookies, cookie.partition("=")[0]: cookie}
-        size = sum(map(len, kept.values()))
-        is_too_much = len(kept) > MAX_COOKIES or size > MAX_COOKIE_BYTES
-        if cookie.isprintable() and not is_too_much:
+        size = len("; ".join(kept.values()))
+        if cookie.isprintable() and size <= MAX_COOKIE_BYTES:
             self.cookies = kept
 
     # ---- connections
@@ -1513,10 +1477,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
     Each change is "tools", "prompts", "resources", a URI, or the name of a notification
     that Server.notify() sends, such as "notifications/example.org/x". `granted` lists
     the changes that the server agreed to send. Iteration stops when the server ends the
-    subscription (by the response to subscriptions/listen, or notifications/cancelled),
-    or after close(); it raises Disconnected if the connection is lost.
-
-    It is in `client.subscriptions` until close()."""
+    subscription, or after close(); it raises Disconnected if the connection is lost."""
 
     def __init__(self, client: Client, wanted: list[str], timeout: Any) -> None:
         super().__init__(client, "subscriptions/listen", timeout)
@@ -1572,7 +1533,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
                 is_sent = _object(declared, "resources").get("subscribe")
                 if is_sent:
                     self.client.request("resources/subscribe", {"uri": name})
-            else:  # these are sent to every session
+            else:
                 is_sent = "/" in name or _object(declared, name).get("listChanged")
             if is_sent:
                 self.granted.append(name)
@@ -1612,7 +1573,7 @@ class Subscription(Request, AbstractContextManager["Subscription"]):
             self.client.subscriptions.remove(self)
             self.cancel()
             if not self.client.modern:
-                self.settled = True  # nothing is open, so there is nothing to cancel
+                self.settled = True  # nothing is open
             self.client._finish(self)
 
 
@@ -1648,11 +1609,11 @@ class Client(AbstractContextManager["Client"]):
 
     Any thread may use it. `version` is the revision in use, `modern` its era;
     `server_info`, `capabilities` and `instructions` come from the server. Methods
-    raise RpcError (the server's error), TimeoutError, RequestCancelled,
-    Disconnected, Malformed, ServerLacks, HttpError and AskError (one of your functions
-    refused to answer). For extensions: `result_types[type] = function(method, result,
-    tag)` turns a result of that resultType into a complete one; `mirrored[method]`
-    names the param that HTTP repeats in Mcp-Name.
+    raise RpcError, TimeoutError, RequestCancelled, Disconnected, Malformed,
+    ServerLacks, HttpError and AskError (one of your functions refused to answer). For
+    extensions: `result_types[type] = function(method, result, tag)` turns a result of
+    that resultType into a complete one; `mirrored[method]` names the param that HTTP
+    repeats in Mcp-Name.
 
     state          transport.up   closed   true while ...
     connecting     False or True  False    one thread is in open() and holds `_opening`
@@ -1662,9 +1623,9 @@ class Client(AbstractContextManager["Client"]):
     closed         False          True     for ever after close()
 
     `_opening` guards start() and stop() of the transport, the fields of _speak() and
-    _take_over(), and `open_until`, the end of the time for connecting. Its thread may
-    send requests meanwhile (an RLock). `running`, `subscriptions` and the transport's
-    lists need no lock: each is used by single operations, or copied first."""
+    _take_over(), and `open_until`, the end of the time for connecting. `running`,
+    `subscriptions` and the transport's lists need no lock: each is used by single
+    operations, or copied first."""
 
     def __init__(
         self,
@@ -1733,7 +1694,7 @@ class Client(AbstractContextManager["Client"]):
         self.closed = False
         # A message since the last request that answers none: for its error.
         self.stray = ""
-        self.ids = itertools.count(1)
+        self.ids = count(1)
         self._opening = RLock()
         # The sizes of a legacy server's questions that are not answered yet.
         self._questions: Any = []
@@ -1799,13 +1760,12 @@ class Client(AbstractContextManager["Client"]):
     def _fall_back(self, problem: Any) -> None:
         """Go on after server/discover has failed.
 
-        server/discover                             then
-        -32022                                      take a version that it names
-        -32020, -32021                              raise it: no legacy one knows these
-        401, 403                                    raise it: a login was not possible
-        not connected; exited without reading       raise it: nothing was served
-        any other error, status, page or silence    initialize, unless a revision is
-                                                    wanted"""
+        failure                                then
+        -32022                                 take a version that it names
+        -32020, -32021                         raise it: no legacy server knows these
+        401, 403                               raise it: a login was not possible
+        not connected; exited without reading  raise it: nothing was served
+        any other, or silence                  initialize, unless pinned"""
         code = getattr(problem, "code", getattr(problem, "status", 0))
         if code == UNSUPPORTED_VERSION:
             return self._choose(problem)
@@ -1896,7 +1856,6 @@ class Client(AbstractContextManager["Client"]):
         with self._optional("notifications/initialized"):
             self._notify("notifications/initialized", timeout=seconds).wait()
         if self._declared or self._on_log or self._on_notification:
-            # Many servers have no such stream.
             with suppress(Exception):
                 self.transport.listen()
         if self.log_level and "logging" in self.capabilities:
@@ -2036,7 +1995,7 @@ class Client(AbstractContextManager["Client"]):
             if self.closed:  # lost() may have missed this request
                 raise Disconnected("the client is closed")
             self.transport.send(message, request)
-        except Exception as problem:  # raised in the waiting thread
+        except Exception as problem:
             request.settle(problem, ended=True)
         return request
 
@@ -2253,14 +2212,14 @@ class Client(AbstractContextManager["Client"]):
     def _answer_elicitation(self, params: Message, tags: Any) -> Message:
         """Have the user fill in a form, or visit a page: client/elicitation."""
         mode = str(params.get("mode", "form"))
-        fields: Message = {}
-        schema = Schema({})
+        form: Message = {"properties": {}}
         try:
             function = self._modes[mode]
             if mode == "url":
                 _check_url(params.get("url"))
             else:
-                fields, schema = _form(_object(params, "requestedSchema"))
+                form = params["requestedSchema"]
+            fields, schema = _form(form)
         except Exception as problem:
             raise RpcError(
                 INVALID_PARAMS, f"cannot elicit {params!r:.200}: {problem}"
@@ -2354,8 +2313,8 @@ class Client(AbstractContextManager["Client"]):
             except (Malformed, RecursionError) as problem:
                 first = first or f"{item!r:.200}: {problem}"
         if first:
-            count = len(items) - len(valid)
-            self.transport.say(f"{method}: ignored {count}, first {first}")
+            ignored = len(items) - len(valid)
+            self.transport.say(f"{method}: ignored {ignored}, first {first}")
         return valid
 
     def list_tools(self, **options: Any) -> list[Message]:

@@ -1890,7 +1890,7 @@ def test_cookies_of_a_balancer_are_kept(tmp_path):
     "given, kept",
     [
         (["a=1", "b=2", "c=3", "d=4", "e=5"], "a=1; b=2; c=3; d=4"),
-        (["a=1", "b=22222222222222222", "c=3333"], "a=1; c=3333"),
+        (["a=1", "b=2222222222222222", "c=3333"], "a=1; c=3333"),
         (["a=1", "a=2", "a=33333333333333333333"], "a=2"),
         (["a=1", "b=2\r\n X-Evil: yes", "c=\t", "d=\x7f"], "a=1"),
     ],
@@ -1906,7 +1906,7 @@ def test_a_server_cannot_fill_a_client_with_cookies(given, kept, lines):
         )
         yield well(text).replace(b"\r\n", b"\r\n" + head.encode(), 1)
 
-    with limits(MAX_COOKIES=4, MAX_COOKIE_BYTES=20), answering(answer) as site:
+    with limits(MAX_COOKIE_BYTES=20), answering(answer) as site:
         with client.connect(site.url) as one:
             for _ in given:
                 one.list_prompts()

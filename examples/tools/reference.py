@@ -375,11 +375,11 @@ SINCE = {
         Exchange.ready LISTS META Peer.check_questions Peer.disconnect Peer.register
         Pipe STALL_SECONDS Schema.errors Server(show_errors=)
         Server.capabilities(tells=) Server.run(http=) meta_for COURTESY_SECONDS
-        Client(sse=) HttpTransport(sse=) MAX_COOKIE_BYTES MAX_RETRIES merge_headers""",
+        Client(sse=) HttpTransport(sse=) MAX_COOKIE_BYTES MAX_FIELDS
+        MAX_LAST_TEXT MAX_RETRIES merge_headers""",
     "1.1": """keywords printable MAX_ID_LENGTH MAX_VALUES Context.ask(take=)
         Exchange.hang_up Peer.prepare Peer.push Server.entries Client(cacert=)
-        Client(proxy=) HttpTransport(cacert=) HttpTransport(proxy=) MAX_COOKIES
-        MAX_STUCK_PAGES""",
+        Client(proxy=) HttpTransport(cacert=) HttpTransport(proxy=) MAX_STUCK_PAGES""",
 }
 # What a user wants to know beyond the docstring.
 NOTES = {
@@ -467,7 +467,6 @@ LIMITS = {
     "MAX_COMPLETIONS": "values of a completion",
     "MAX_CONNECTIONS": "HTTP connections, if there are descriptors (`LimitNOFILE=`: 32 more); "
     "further ones get 503",
-    "MAX_LINE_TEXT": "characters of each",
     "MAX_LIST_BYTES": "of a list's pages together, decoded",
     "MAX_NAME_LENGTH": "characters of a client's name, title and version",
     "MAX_PAGES": "pages of a list",

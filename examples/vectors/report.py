@@ -36,8 +36,10 @@ FORMATS = [3, 4]  # versions of the format that are read
 
 
 def say(*words: Any) -> None:
-    """Print; control characters and invisible ones of a server become escapes. If nobody
-    reads any more (`| head`), the report is still written."""
+    """Print; control characters and invisible ones of a server become escapes.
+
+    If nobody reads any more (`| head`), the report is still written.
+    """
     text = " ".join(map(str, words))
     shown = [
         one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text
