@@ -1223,7 +1223,7 @@ def _limit(keyword: str, limit: Any) -> Check:
 def _at(key: Any, error: str) -> str:
     """Prepend a location to an error, escaped as in a JSON pointer (RFC 6901).
 
-    A key is cut, since each error of a value repeats those of its location.
+    A key is cut: each error repeats it.
     """
     return "/" + f"{key!s:.200}".replace("~", "~0").replace("/", "~1") + error
 
@@ -4149,7 +4149,7 @@ def serve_complete(server: Server, ctx: Context) -> Message:
 
     others = (ctx.params.get("context") or {}).get("arguments") or {}
     if not isinstance(others, dict):
-        raise invalid("`context.arguments` must be an object")
+        raise invalid("`context.arguments` is no object")
     key = entry.definition.get("uriTemplate", entry.definition["name"])
     completer = server.completions.get((key, name))
     values = []

@@ -6130,7 +6130,7 @@ def test_bearer_tokens_and_principals(capfd):
 
 
 def test_a_mounted_endpoint_says_when_to_hang_up():
-    with exchanges(limits={"REPLAY_BYTES": 25}) as site:
+    with exchanges(limits={"REPLAY_BYTES": 100}) as site:
 
         def serve(verb, line, body=None, write=None):
             verb, path, headers, data = site.line.request(verb, line)

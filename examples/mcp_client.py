@@ -703,7 +703,7 @@ class StdioTransport(Transport):
     Each process has: `wrote`, true once it was sent something; `loss`, the exception
     for later calls; `outgoing`, keys of `unsent`; `exited`; `ended` and `silent`, set
     at the end of its stdout and its stderr. When its four threads end, `process` may be
-    the next: they get theirs as an argument."""
+    the next: theirs is an argument."""
 
     process: Any = None
     last_text = ""  # the end of its stderr
