@@ -4645,8 +4645,9 @@ POST - /{endpoint} notifications/initialized -> 202
 name one {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask"}}
 name two {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "ask"}}
 POST - /{endpoint} {one} -> 202
+a <* elicitation
 POST - /{endpoint} {two} -> 202
-a|a <* elicitation
+a <* elicitation
 POST - /{endpoint} ping -> 503 "retry-after"
 POST - /{endpoint} {"jsonrpc": "2.0", "id": 1, "result": {NO}} -> 202
 a <* decline
