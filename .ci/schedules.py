@@ -557,24 +557,32 @@ class Models(World):
 
     def changes_meet(w) -> Act:
         """Two threads tell a session of the same change, which is told once; then of
-        others, which wait for nobody, while a slow GET sends them."""
+        other news, which wait for nobody, while a slow GET sends them."""
         web, done = Web(w, opens=True), []  # type: Web, list[int]
         first, second = web.wire("GET", is_slow=True), web.wire("GET", is_slow=True)
 
         def change(number: int) -> None:
             w.at_once(lambda: web.server.notify("notifications/x", {"n": number}))
-            done.append(number)
+
+        def change_tools() -> None:
+            w.at_once(lambda: web.server.changed("tools"))
+            done.append(1)
 
         told: Act = lambda: sorted(first.numbers() + second.numbers())  # noqa: E731
-        w.task(lambda: change(9))
-        w.task(lambda: change(9))
+        w.task(change_tools)
+        w.task(change_tools)
         w.when(lambda: len(done) == 2, lambda: web.serve(first))
-        w.when(told, lambda: change(0))
-        w.when(told, lambda: (sleep(1 / 64), change(1)))  # the GET waits
+        w.when(lambda: "tools" in first.text, lambda: change(0))
+        w.when(lambda: 0 in told(), lambda: (sleep(1 / 64), change(1)))  # it waits
         w.when(lambda: {0, 1} <= {*told()}, lambda: web.serve(second))
         w.when(lambda: first.ends, lambda: (change(2), sleep(1 / 64), change(3)))
         w.when(lambda: 3 in told(), web.delete)
-        return lambda: told() == [0, 1, 2, 3, 9] and second.ends and w.passed() < 1
+        return lambda: (
+            told() == [0, 1, 2, 3]
+            and (first.text + second.text).count("list_changed") == 1
+            and second.ends
+            and w.passed() < 1
+        )
 
     def _hanging_up(w, act: Any) -> Act:
         """A hang-up is noticed while a handler runs, or ends: the call is cancelled, or
