@@ -282,9 +282,8 @@ _PARAMS = read_table("""
 """)
 PARAMS: dict[str, Message] = {}
 for _method, _row in _PARAMS.items():
-    for _word in _row.types.split():
-        _name, _type = _word.split(":")
-        PARAMS.setdefault(_method, {})[_name] = _PARAM_TYPES[_type]
+    _pairs = re.findall(r"(\w+):(\S+)", _row.types)
+    PARAMS[_method] = {name: _PARAM_TYPES[kind] for name, kind in _pairs}
 RETRY = "inputResponses", "requestState"  # see section 7
 
 # The reserved keys of `_meta`: basic/index §_meta. To add one: a row, and its name
@@ -616,7 +615,7 @@ def is_id(value: Any) -> bool:
     if type(value) not in (str, int) or len(source) > MAX_ID_LENGTH:  # no bool
         return False
     # encode() would change a lone surrogate.
-    return source.isascii() or not re.search("[\ud800-\udfff]", source)
+    return not re.search("[\ud800-\udfff]", source)
 
 
 def kind_of(message: Any) -> str:
@@ -1246,7 +1245,7 @@ class TypedSchema(dict[str, Any]):
         try:
             made = self.convert(value)
         except ValueError as problem:
-            return str(problem).split("\n", MAX_ERRORS)[:MAX_ERRORS]
+            return str(problem).split("\n")
         return [error for limit in limits for error in limit(made)]
 
 
@@ -1375,9 +1374,7 @@ class Schema:
         for pattern, part in node.get("patternProperties", {}).items():
             patterns.append((_regex(pattern), self._compile(part)))
         rest = self._compile(node.get("additionalProperties", True))
-        names = None
-        if "propertyNames" in node:
-            names = self._compile(node["propertyNames"])
+        names = self._compile(node.get("propertyNames", True))
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
         def check(value: Any) -> Errors:
@@ -1396,11 +1393,8 @@ class Schema:
                         checks.append(one)
                 # `additionalProperties` is for members that no other keyword names.
                 for one in checks or [rest]:
-                    for error in one(item):
-                        errors.append(_at(name, error))
-                if names:
-                    for error in names(name):
-                        errors.append(_at(name, f": its name{error[1:]}"))
+                    errors += [_at(name, error) for error in one(item)]
+                errors += [_at(name, f": its name{error[1:]}") for error in names(name)]
             return errors
 
         return check
@@ -1418,8 +1412,7 @@ class Schema:
                     break
                 # `items` is for the items after those of `prefixItems`.
                 one = first[index] if index < len(first) else rest
-                for error in one(item):
-                    errors.append(_at(index, error))
+                errors += [_at(index, error) for error in one(item)]
             return errors
 
         return check
@@ -1720,10 +1713,6 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
-def _read_enum(kind: Any) -> Reader:
-    return _read_choices([member.value for member in kind]), kind
-
-
 def _package(kind: Any) -> str:
     return str(getattr(kind, "__module__", "")).split(".")[0]
 
@@ -1754,12 +1743,8 @@ def _types_of(schema: Message) -> set[str]:
     """Return those types in _LIMITS that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
-    check = Schema(schema)
-    kinds = set()
-    for kind, value in _EMPTY.items():
-        if _WRONG_TYPE not in str(check.flaw(value)):
-            kinds.add(kind)
-    return kinds
+    flaw = Schema(schema).flaw
+    return {kind for kind in _EMPTY if _WRONG_TYPE not in str(flaw(_EMPTY[kind]))}
 
 
 _PYDANTIC = "pydantic", "annotated_types"
@@ -1854,8 +1839,7 @@ def _read_hint(hint: Any) -> Reader:
         return _any_of([_read_hint(arg) for arg in args])
     if getattr(kind, "__module__", "") == "collections.abc":
         # A Sequence becomes a list, a Mapping a dict.
-        fitting = [one for one in (list, dict, set) if issubclass(one, kind)]
-        kind = [*fitting, kind][0]
+        kind = next((one for one in (list, dict, set) if issubclass(one, kind)), kind)
     if kind is dict and args[:1] in ((), (str,), (Any,)):
         return _read_dict(*args[1:])
     if kind is tuple and args and args[-1] is not Ellipsis:
@@ -1865,7 +1849,7 @@ def _read_hint(hint: Any) -> Reader:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):
-        return _read_enum(kind)
+        return _read_choices([member.value for member in kind]), kind
     if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
         if _package(kind) in _SDK:
             return {"type": "object"}, _keep
@@ -2027,9 +2011,8 @@ def _read_object(
         converters[name] = convert
         if "description" not in schema:
             undescribed.append(name)
-        if name in defaults:
-            with suppress(TypeError, ValueError):  # not JSON: not shown
-                properties[name]["default"] = to_json(default)
+        with suppress(TypeError, ValueError):  # not JSON, such as `...`: not shown
+            schema["default"] = to_json(default)
     description, notes = _documentation(doc or "", [*undescribed, *hidden])
     for name in notes.keys() & hints.keys():
         properties[name]["description"] = notes[name]
@@ -2042,11 +2025,7 @@ def _read_object(
         schema["description"] = description
 
     def convert_members(value: Message) -> Message:
-        members = dict(value)
-        for name, convert in converters.items():
-            if name in members:
-                members[name] = convert(members[name])
-        return members
+        return {name: converters.get(name, _keep)(item) for name, item in value.items()}
 
     return schema, convert_members
 
