@@ -3,7 +3,7 @@
 # Changes, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
-# For the linters of a project that contains this file; its own checks are elsewhere.
+# For the linters of a project that contains this file.
 # ruff: noqa: PGH004
 # ruff: noqa
 # flake8: noqa
@@ -47,10 +47,9 @@ every request names them in `params._meta`.
 This file serves both eras. Part I is a complete server on stdio, even if you delete
 part II, which adds HTTP.
 
-There are two ways through the file: *all of it*, from the top, or *the protocol*,
-without the body of sections 3, 4, 5, 15 and 16, whose first lines say all that the rest
-needs of them. By the formula of `.ci/shape.py` these take 8½ and 5½ hours; the time for
-whatever stops you comes on top. "How a message travels" is the map.
+Read all of the file from the top, or only the protocol: without the body of sections 3,
+4, 5, 15 and 16, whose first lines say all that the rest needs of them. "How a message
+travels" is the map.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
@@ -75,8 +74,7 @@ References such as `basic/patterns/mrtr §Error Handling` name a page and a head
 the newest revision of the specification; a page of an older revision has its date in
 brackets in front. The client is a separate file, examples/mcp_client.py.
 
-In a package, put this file beside your modules and write `from .mcp_ref import Server`,
-so that each package has its own copy.
+In a package, put this file beside your modules, and write `from .mcp_ref import Server`.
 
 Known limits: examples/limits.md.
 """
@@ -156,7 +154,7 @@ Send = Callable[[Any], None]  # sends one message
 #
 # A request in a session goes the same way, as a LegacyContext (section 11).
 #
-# On the wire, a modern call and its answer are two lines (here folded):
+# On the wire, a modern call and its answer (here folded):
 #
 #     {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
 #         "name": "add", "arguments": {"a": 1, "b": 2}, "_meta": {
@@ -167,9 +165,9 @@ Send = Callable[[Any], None]  # sends one message
 #         "resultType": "complete", "content": [{"type": "text", "text": "3"}],
 #         "structuredContent": {"result": 3}, "_meta": {...}}}
 #
-# The thread that reads a request also runs its handler. If the handler is slow, nobody
-# waits for it: on stdio another thread reads on (section 12); over HTTP each connection
-# has its own thread. One thread at a time writes to a client, under a lock.
+# The thread that reads a request also runs its handler. If the handler is slow, another
+# thread reads on (stdio); over HTTP each connection has its own thread. One thread at a
+# time writes to a client, under a lock.
 
 
 # ======== Part I: a server on stdio ===================================================
@@ -480,10 +478,8 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
 # \u escapes: so no code page matters, and no reader takes U+2028 for a line end.
 #
-# Every incoming message has limits: bytes, values, depth, and the length of its id.
-# Input that is not JSON is refused with -32700; JSON that is not a message, with
-# -32600. Errors are exceptions. An RpcError is sent as it is; section 7 says what the
-# others become.
+# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
+# become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -508,7 +504,7 @@ class RpcError(Exception):
         self.data = data
 
     def __reduce__(self) -> Any:
-        """Have pickle and copy make it again of its parts."""
+        """Let pickle and copy rebuild it."""
         return type(self), (self.code, str(self), self.data)
 
 
@@ -621,8 +617,8 @@ def is_id(value: Any) -> bool:
 def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
-    RpcError with INVALID_REQUEST: a request is malformed. The others are not checked,
-    because they are never answered.
+    RpcError with INVALID_REQUEST: a request is malformed. The others are never
+    answered, so not checked.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -670,7 +666,7 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
 # RunHook.call() calls a function on the thread of `run=`. greet() helps a person who
 # starts a server on a terminal; find_place() returns the value of `--http`.
 # `with signals(react)` has SIGINT and SIGTERM call react(). guard_stdio() returns the
-# descriptors of the client on stdin and stdout; nothing else can reach them.
+# client's descriptors; nothing else can reach them.
 
 RUN_SECONDS = 60  # within which `run=` must begin a function
 BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
@@ -732,7 +728,7 @@ def fingerprint() -> str:
     """Return the SHA-256 of this file; "": no source."""
     import hashlib
 
-    with suppress(Exception):  # no source
+    with suppress(Exception):
         source = globals()["__loader__"].get_data(__file__)
         return hashlib.sha256(source).hexdigest()
     return ""
@@ -810,7 +806,7 @@ def attempt(work: Func) -> None:
         log_failure("a request", problem)
 
 
-# ---- threads: all are daemons, so that none delays the exit after run() has returned
+# ---- threads: all are daemons, so that none delays the exit
 def spawn(name: str, work: Func, owner: Any = None) -> bool:
     """Start a thread; False: none can be started."""
     thread: Any = threading.Thread(target=work, name=name, daemon=True)
@@ -839,7 +835,7 @@ def join_threads(owner: Any, seconds: float) -> None:
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    `run=` gets a function, which that thread must call: it is `jobs.put` of a queue,
+    `run=` gets a function, which that thread must call: `jobs.put` of a queue,
     `loop.call_soon_threadsafe`, a timer of a user interface.
 
         put         the value of `run=`; None: functions are called at once, here
@@ -955,9 +951,9 @@ _forking = threading.local()  # .mask: the signals that this thread had blocked
 def signals(react: Func) -> Iterator[None]:
     """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
 
-    react(number) must only set flags. A second signal within LEAVE_SECONDS is ignored,
-    because hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that.
-    A later signal ends the process, unless `react` returns True.
+    react(number) must only set flags. A second signal within LEAVE_SECONDS is ignored:
+    hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
+    signal ends the process, unless `react` returns True.
     """
     import signal
 
@@ -977,7 +973,6 @@ def signals(react: Func) -> Iterator[None]:
             signal.raise_signal(number)
 
     prepare_forks()
-    # Only the main thread may set handlers.
     is_main = threading.current_thread() is threading.main_thread()
     sets = is_main and not _replaced
     if sets:
@@ -988,7 +983,7 @@ def signals(react: Func) -> Iterator[None]:
     try:
         yield
     finally:
-        if sets and last == -inf:  # after a signal, ours stay: a second one may come
+        if sets and last == -inf:  # a second signal may come
             put_back_handlers()
 
 
@@ -1030,14 +1025,13 @@ def prepare_forks() -> None:
 def guard_stdio() -> list[int]:
     """Move descriptors 0 and 1 away, for good; return the new ones.
 
-    Only messages may reach stdout: print(), C libraries and child processes find the
-    null device and stderr instead, even after serve_stdio(), when an abandoned thread
-    may still print.
+    Only messages may reach stdout: print(), C libraries, child processes and, after
+    serve_stdio(), abandoned threads find the null device and stderr instead.
     """
     if _guarded:
         return _guarded
-    # Some hosts start programs with closed descriptors. The next file that is opened,
-    # perhaps a log, would get such a number, and print() would write into it.
+    # Some hosts start programs with closed descriptors: the next open file, perhaps a
+    # log, would get such a number, and print() would write into it.
     null = 0
     while null < 3:
         null = os.open(os.devnull, os.O_RDWR)
@@ -1062,7 +1056,7 @@ def guard_stdio() -> list[int]:
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
 # must be at least 0"; a valid value has none. flaw() is these as one text, or None.
 # check_size() checks JSON before it is decoded.
-# The rest is not needed elsewhere, nor about MCP: skip on first reading.
+# The rest is not about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
 # unknown keywords never make a value invalid. A schema that cannot be checked is
@@ -1070,7 +1064,7 @@ def guard_stdio() -> list[int]:
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
 # returns its errors, each as ": reason"; the checks of members and items prepend the
-# location: "/n: must be at least 0".
+# location.
 #
 # To add a keyword: a row in _LIMITS, if it compares a value with a limit; otherwise a
 # row in _RULES, and a method of Schema that makes its check.
@@ -1086,10 +1080,8 @@ _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
 
 
 def check_size(data: bytes) -> None:
-    """Check the depth of JSON and the number of its values; ValueError: too large.
-
-    This comes before decoding, which takes twenty times the memory.
-    """
+    """Check the depth of JSON and the number of its values, before decoding, which
+    takes twenty times the memory; ValueError: too large."""
     brackets = data.count(b"[") + data.count(b"{")
     if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
         return  # most messages; a value takes a byte
@@ -1256,8 +1248,8 @@ _WRONG_MEMBER = "/[^/]*: must be one of "
 def _closest(branches: list[Errors]) -> Errors:
     """Return the errors of the branch of a union that is meant; (): it is not clear.
 
-    It has the value's type, if any has; then the value's constants, such as {"kind":
-    "cat"}; then the fewest errors.
+    It has the value's type, if any has; then its constants, such as {"kind": "cat"};
+    then the fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1367,12 +1359,14 @@ class Schema:
         return lambda value: () if _key(value) in known else errors
 
     def _members(self, node: Message) -> Check:
-        known = {}
-        for name, part in node.get("properties", {}).items():
-            known[name] = self._compile(part)
-        patterns = []
-        for pattern, part in node.get("patternProperties", {}).items():
-            patterns.append((_regex(pattern), self._compile(part)))
+        known = {
+            name: self._compile(part)
+            for name, part in node.get("properties", {}).items()
+        }
+        patterns = [
+            (_regex(pattern), self._compile(part))
+            for pattern, part in node.get("patternProperties", {}).items()
+        ]
         rest = self._compile(node.get("additionalProperties", True))
         names = self._compile(node.get("propertyNames", True))
         required = dict.fromkeys(node.get("required", ()))  # in their order
@@ -1380,17 +1374,13 @@ class Schema:
         def check(value: Any) -> Errors:
             if not isinstance(value, dict):
                 return ()
-            errors = []
-            for name in required:
-                if name not in value:
-                    errors.append(_at(name, ": is required"))
+            missing = [name for name in required if name not in value]
+            errors = [_at(name, ": is required") for name in missing]
             for name, item in value.items():
                 if len(errors) >= MAX_ERRORS:
                     break
                 checks = [known[name]] if name in known else []
-                for pattern, one in patterns:
-                    if pattern.search(name):
-                        checks.append(one)
+                checks += [one for pattern, one in patterns if pattern.search(name)]
                 # `additionalProperties` is for members that no other keyword names.
                 for one in checks or [rest]:
                     errors += [_at(name, error) for error in one(item)]
@@ -1436,10 +1426,10 @@ class Schema:
         parts = [*node.get("dependentSchemas", {}).items()]
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        implied = []
-        for name, part in parts:
-            has = {"type": "object", "required": [name]}
-            implied.append({"if": has, "then": part})
+        implied = [
+            {"if": {"type": "object", "required": [name]}, "then": part}
+            for name, part in parts
+        ]
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
@@ -1514,8 +1504,7 @@ _RULES: dict[str, Func] = {
 #
 # and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}.
 #
-# Many hosts accept only schemas that are an object, without anyOf at the root, and
-# without $ref. So a type that contains itself is refused.
+# Many hosts refuse $ref. So a type that contains itself is refused.
 
 Converter = Callable[[Any], Any]
 Reader = tuple[Message, Converter]  # a hint's schema and converter
@@ -1527,8 +1516,7 @@ _SCALAR_NAMES: dict[Any, str] = {
     None: "null",
     type(None): "null",
 }
-# Types whose values travel as text, found by name, so that nothing is imported. A text
-# that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
+# Types whose values travel as text, found by name, so that nothing is imported. A
 # datetime or a time may lack a zone, so it has no format. A Decimal is short: int() of
 # 1e999999999 does not end.
 _DATE = r"[\d-]{10}"
@@ -2079,10 +2067,11 @@ def log_refusals(definition: Message) -> None:
     tool = definition["name"]
     schema = definition["inputSchema"]
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
-    refused = []
-    for name in names:
-        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
-            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
+    refused = [
+        f"the name {name!r:.200} (1 to 64 letters, digits, _, -)"
+        for name in names
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name)
+    ]
     for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
         refused.append(f"{keyword} at the root of a schema")
     nodes: list[Message] = []
