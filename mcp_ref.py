@@ -143,7 +143,7 @@ Send = Callable[[Any], None]  # sends one message
 #         _finish()            ends the request
 #     Pipe._write()            encode() and a line of bytes                 section 12
 #
-# Over HTTP, only the beginning and the end differ:
+# Over HTTP, the beginning and the end differ:
 #
 #     HttpServer.serve()       reads the head                               section 15
 #     Endpoint.serve()         the ladder of refusals                       section 13
@@ -323,8 +323,8 @@ UPDATED = "notifications/resources/updated"
 # Those that Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `Rules.has("its name")` where it matters. If it
-# only adds members, name them in `fields` (see downgrade() in section 6).
+# To add a difference: a row, and `Rules.has("its name")` where it matters. If it only
+# adds members, name them in `fields` (see downgrade() in section 6).
 FEATURES = read_table("""
     name                    since  until  deprecated  fields
     caching hints           R5     -      -           result.ttlMs result.cacheScope
@@ -361,7 +361,7 @@ DIFFERENCES = read_table("""
 """)
 
 # Types of content: server/tools §Tool Result. To add one: a row, and its members in
-# _MEMBER_SCHEMAS (section 6).
+# _MEMBER_SCHEMAS.
 BLOCKS = read_table("""
     type           since  until  required       optional
     text           R1     -      text           -
@@ -439,9 +439,8 @@ class Rules:
 
         # The `fields` that this revision lacks.
         self.hidden: set[str] = set()
-        for name, row in FEATURES.items():
-            if name not in self.features:
-                self.hidden.update(row.fields.split())
+        for name in FEATURES.keys() - self.features.keys():
+            self.hidden.update(FEATURES[name].fields.split())
 
     def has(self, feature: str) -> bool:
         """Tell whether this revision has a feature; KeyError: no revision has it."""
@@ -548,7 +547,7 @@ def _refuse(found: Any) -> None:
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
-# Made once: given options, json.loads() and json.dumps() make a new one per call.
+# Made once: json.loads() and json.dumps() with options make a new one per call.
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -701,9 +700,9 @@ def printable(source: str, kept: str = "") -> str:
 def log(entry: str) -> None:
     """Write an entry to stderr; cut a long one in the middle; drop it if nobody reads.
 
-    Each further line of an entry begins with "mcp_ref| "; control characters are
-    escaped, so that clients cannot forge an entry. To send entries elsewhere, replace
-    this function: `mcp_ref.log = logger.warning`.
+    Each further line begins with "mcp_ref| "; control characters are escaped, so that
+    clients cannot forge an entry. To send entries elsewhere, replace this function:
+    `mcp_ref.log = logger.warning`.
     """
     line = "mcp_ref: " + printable(entry, "\n").replace("\n", "\nmcp_ref| ")
     data = line.encode(errors="replace")
@@ -998,7 +997,7 @@ def put_back_handlers() -> None:
 @cache
 def prepare_forks() -> None:
     """Have forked children use the author's signal handlers, and close the client's
-    descriptors: while a child holds them, the client sees no end."""
+    descriptors, or the client would see no end."""
     if os.name != "posix":
         return
     import signal
@@ -1060,7 +1059,7 @@ def guard_stdio() -> list[int]:
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
 # unknown keywords never make a value invalid. A schema that cannot be checked is
-# refused: another dialect, an unknown type, a reference that leaves the schema.
+# refused: its dialect or a type is unknown, or a $ref leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
 # returns its errors, each as ": reason"; the checks of members and items prepend the
@@ -1436,10 +1435,11 @@ class Schema:
         """Check that `wanted` of these schemas match; `enough` matches end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
-        choices = []
-        for part in parts:
-            if isinstance(part, dict) and part.keys() - {"title"} == {"const"}:
-                choices.append(part["const"])
+        choices = [
+            part["const"]
+            for part in parts
+            if isinstance(part, dict) and part.keys() - {"title"} == {"const"}
+        ]
         if wanted and len({*map(_key, choices)}) == len(parts):
             return self._choice(choices)  # one look-up
 
