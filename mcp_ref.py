@@ -4897,12 +4897,15 @@ class Outbox:
         keeps      bytes of taken events to keep, for a client that comes back
         reader     the Answer that takes events, if any
         ended      true once nothing more is added
+        expires    when its session forgets it, once its answer has ended
 
-    `_moved` guards all fields. Any thread may call any method; only wait() waits.
+    `_moved` guards the fields before the last. Any thread may call any method; only
+    wait() waits.
     """
 
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
         self.keeps = keeps
+        self.expires = inf
         self.name = os.urandom(16).hex()  # of its events; see section 14
         self.events: deque[bytes] = deque()
         self.changes: set[bytes] = set()
@@ -5560,6 +5563,7 @@ class HttpSession(Peer):
     principal   a digest of its opener
     used        when the last request came
     own         the outbox for messages that belong to no POST
+    outboxes    this one and those of its POSTs, by name
     """
 
     def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5569,6 +5573,7 @@ class HttpSession(Peer):
         self._extra = exchange.extra
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
+        self.outboxes = {self.own.name: self.own}
         self.id = os.urandom(16).hex()
 
     def check(self, ctx: Context) -> None:
@@ -5590,14 +5595,14 @@ class HttpSession(Peer):
     def new_outbox(self, answer: Answer) -> Outbox:
         """Make an outbox that outlives its connection."""
         outbox = Outbox(answer, REPLAY_BYTES)
-        self.endpoint.sessions.keep(self, outbox)
+        self.outboxes[outbox.name] = outbox
         if self.session and self.session.rules.has("priming events"):
             answer.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
     def end_answer(self, answer: Answer) -> None:
         if answer.outbox and not answer.listens:
-            self.endpoint.sessions.keep(self, answer.outbox, ASK_SECONDS)
+            answer.outbox.expires = time.monotonic() + ASK_SECONDS
         self.settle()
 
     def disconnect(self, send: Send) -> None:
@@ -5626,6 +5631,7 @@ class HttpSession(Peer):
     def close(self) -> None:
         """End the session; requests that are running are still answered."""
         self.endpoint.sessions.remove(self)
+        self.outboxes.clear()
         super().close()
         self.settle()
         if not self.own.reader:
@@ -5633,18 +5639,14 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and the outboxes of their POSTs.
+    """The sessions of an endpoint. Any thread may call any method.
 
-        _open       sessions by id
-        _outboxes   by session and name, and until when each is kept
-
-    `_lock` guards both. Any thread may call any method.
+    `_lock` guards `_open`, the sessions by id.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._open: dict[str, HttpSession] = {}
-        self._outboxes: dict[tuple[Peer, str], tuple[Outbox, float]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
@@ -5652,7 +5654,7 @@ class Sessions:
             return list(self._open.values())
 
     def is_empty(self) -> bool:
-        return not (self._open or self._outboxes)
+        return not self._open
 
     def add(self, session: HttpSession) -> None:
         """Add a session, if need be in place of an idle one: the caller with most
@@ -5694,20 +5696,6 @@ class Sessions:
     def remove(self, session: HttpSession) -> None:
         with self._lock:
             self._open.pop(session.id, None)
-            for key in [key for key in self._outboxes if key[0] is session]:
-                del self._outboxes[key]
-
-    def keep(self, session: Peer, outbox: Outbox, seconds: float = inf) -> None:
-        """Keep an outbox, so that its client can come back to an open session."""
-        key = session, outbox.name
-        with self._lock:
-            self._outboxes.pop(key, None)  # the order is that of their ends
-            if not session.closed:
-                self._outboxes[key] = outbox, time.monotonic() + seconds
-        self._endpoint.begin_checks()
-
-    def outbox(self, session: Peer, name: str) -> Outbox | None:
-        return self._outboxes.get((session, name), (None, 0))[0]
 
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
@@ -5715,14 +5703,19 @@ class Sessions:
         now = time.monotonic()
         with self._lock:
             idle = self._idle()
-            size = 0
-            for key, (outbox, until) in reversed(list(self._outboxes.items())):
-                size += outbox.size + 2**12  # and the outbox itself
-                if until < now or (size > MAX_KEPT_BYTES and until < inf):
-                    del self._outboxes[key]
         for session in idle:
             if session.used + SESSION_SECONDS < now:
                 session.close()
+        ended = {}
+        for session in self.all():
+            for outbox in list(session.outboxes.values()):
+                if outbox.expires < inf:
+                    ended[outbox] = session
+        size = 0
+        for outbox in sorted(ended, key=lambda one: -one.expires):
+            size += outbox.size + 2**12  # and the outbox itself
+            if outbox.expires < now or size > MAX_KEPT_BYTES:
+                ended[outbox].outboxes.pop(outbox.name, None)
 
 
 # ---- the endpoint for legacy clients
@@ -5758,8 +5751,7 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     after = None
     if last:
         after = int(last[2])
-        if last[1] != session.own.name:
-            outbox = endpoint.sessions.outbox(session, last[1])
+        outbox = session.outboxes.get(last[1])
     answer = Answer(exchange, session, listens=True)
     answer.outbox = outbox
 
