@@ -5387,10 +5387,9 @@ class Endpoint:
             raise exchange.flaw
         self._check_origin(exchange)
         path = exchange.path.rstrip("/") or "/"
-        verbs = {}
-        if path == self.path:
+        verbs = legacy_verbs(self, exchange, path)
+        if path == self.path and not verbs:
             verbs = {"POST": Endpoint.post}
-        verbs = legacy_verbs(self, exchange, path) or verbs
         # Its metadata: basic/authorization §Protected Resource Metadata Discovery.
         is_open = self.metadata and path in (_METADATA, _METADATA + self.path)
         if is_open and exchange.method in ("GET", "HEAD"):
@@ -5414,7 +5413,7 @@ class Endpoint:
             raise TypeError(
                 f"authorize= must return a JSON value, not {principal!r:.200}"
             ) from None
-        if principal is None or principal is False or principal in ("", [], {}):
+        if not principal and type(principal) not in (int, float):
             raise HttpError(401, "not authorized")
         return principal
 
@@ -5922,7 +5921,6 @@ class HttpServer:
         self._accepting = threading.Lock()
         self.patience = 0.3
         self.stopped = False
-        self._context = copy_context()
         is_v6 = ":" in host
         self.socket = socket.create_server(
             (host, port),
@@ -5939,7 +5937,6 @@ class HttpServer:
     # ---- accepting
     def serve_forever(self) -> None:
         """Accept connections. Handlers see the context of this call."""
-        self._context = copy_context()
         while not (self.stopped or self.endpoint.closed):
             self._accept()
             for sock, (_, due, _) in list(self.steps.items()):
@@ -5955,8 +5952,8 @@ class HttpServer:
         # On Windows, hang_up() does not end a send that waits.
         seconds = max(SEND_SECONDS, BODY_SECONDS)
         sock.settimeout(None if os.name == "posix" else seconds)
-        serve = partial(attempt, partial(self.serve, sock, address))
-        if self.admit(sock) and spawn("mcp-connection", serve):
+        serve = partial(copy_context().run, self.serve, sock, address)
+        if self.admit(sock) and spawn("mcp-connection", partial(attempt, serve)):
             return
         self.leave(sock)
         _log(f"503 for {address[0]}: too many connections")
@@ -6010,7 +6007,7 @@ class HttpServer:
                     while True:
                         data = self._read_head(sock, stream)
                         exchange = SocketExchange(self, sock, address, stream, data)
-                        self._context.copy().run(self.endpoint.serve, exchange)
+                        copy_context().run(self.endpoint.serve, exchange)
                         if exchange.closing:
                             break
                         self.step(sock, WAITS, MAX_IDLE_SECONDS)
@@ -6031,9 +6028,6 @@ class HttpServer:
         line = stream.readline(MAX_LINE_BYTES) if is_text else b""
         data = bytearray(line)
         if b" HTTP/1." in line:
-            # Usually the rest of the head has arrived, too, and is taken at once.
-            size = begin.find(b"\r\n\r\n") - len(line) + 2
-            data += stream.read(max(size, 0))
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
@@ -6177,9 +6171,7 @@ class SocketExchange(Exchange):
 
     def gone(self) -> bool:
         try:
-            if not is_ready(self.sock, to_write=False):
-                return False
-            return not self.sock.recv(1, 2)  # MSG_PEEK
+            return is_ready(self.sock, False) and not self.sock.recv(1, 2)  # MSG_PEEK
         except OSError:  # a reset
             return True
 
