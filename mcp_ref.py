@@ -4706,7 +4706,7 @@ def serve_stdio(server: Server) -> None:
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
 # While a handler runs, nothing reads from its connection. So one thread, `mcp-check`,
-# looks for clients that have hung up, and for comments that are due. It never waits.
+# looks for clients that have hung up, and for comments that are due.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -4994,7 +4994,6 @@ class Outbox:
                 return b""
             line = self.events[self.place - self.first]
             self.changes.discard(line)
-            # Only clients that may come back need its number.
             ident = f"{self.name}-{self.place}" if self.keeps else ""
             self.place += 1
             self.drop_old()
@@ -5024,11 +5023,10 @@ class Answer:
         complete    there    yes      events, and the end
         lost        any      yes      it has hung up
 
-        listens     true for a subscription, and for a GET: threads of other clients add
-                    their events, so only the connection's thread writes them
+        listens     true for a subscription, and for a GET: only the connection's thread
+                    writes
         greeting    the first event of the stream, which is not numbered
-        is_early    true until a handler starts: the status may say what is wrong with a
-                    message; never with a request of a session
+        is_early    true until a handler starts: an error may have its own status
         begun       true once the head of a stream has been sent
         written     when something was written last, or the request came
 
@@ -5141,7 +5139,6 @@ class Answer:
 
     # ---- clients that have hung up, or whose proxy may cut a silent connection
     def check(self) -> None:
-        """Act on a hang-up; send a comment that is due."""
         if not self.lock.acquire(blocking=False):
             return  # another thread is writing, and notices it
         try:
@@ -5580,7 +5577,6 @@ class HttpSession(Peer):
         raise RpcError(INVALID_REQUEST, "a session serves legacy requests")
 
     def push(self, message: Message, send: Send = drop) -> None:
-        """Send a message that belongs to no POST."""
         self.own.add_note(message["method"], encode(message))
         self.own.drop_old()
         self.settle()
@@ -5640,7 +5636,7 @@ class HttpSession(Peer):
 class Sessions:
     """The sessions of an endpoint. Any thread may call any method.
 
-    `_lock` guards `_open`, the sessions by id.
+    `_lock` is held while `_open`, the sessions by id, is changed.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -5649,8 +5645,7 @@ class Sessions:
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
-        with self._lock:
-            return list(self._open.values())
+        return list(self._open.values())
 
     def is_empty(self) -> bool:
         return not self._open
@@ -5662,7 +5657,7 @@ class Sessions:
         with self._lock:
             evicted = None
             if len(self._open) >= MAX_SESSIONS:
-                counts = Counter(one.principal for one in self._open.values())
+                counts = Counter(one.principal for one in self.all())
                 evicted = min(
                     self._idle(),
                     key=lambda one: (-counts[one.principal], one.used),
@@ -5676,9 +5671,9 @@ class Sessions:
             evicted.close()
         self._endpoint.begin_checks()
 
-    def _idle(self) -> list[HttpSession]:  # call it while holding the lock
+    def _idle(self) -> list[HttpSession]:
         busy = {answer.peer for answer in list(self._endpoint.answers)}
-        return [one for one in self._open.values() if one not in busy]
+        return [one for one in self.all() if one not in busy]
 
     def find(self, exchange: Exchange) -> HttpSession:
         """Return the session that a request names; 404: it is gone, or another's."""
@@ -5700,9 +5695,7 @@ class Sessions:
         """End sessions that have not been used for long. Forget outboxes whose answers
         have ended."""
         now = time.monotonic()
-        with self._lock:
-            idle = self._idle()
-        for session in idle:
+        for session in self._idle():
             if session.used + SESSION_SECONDS < now:
                 session.close()
         ended = {}
@@ -5798,7 +5791,6 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
         session.own.add(encode(message))
         streams = [one.own for one in endpoint.sessions.all()]
         if sum(one.size for one in streams) > MAX_KEPT_BYTES:
-            # Too much waits for all clients together.
             max(streams, key=lambda one: one.size).give_up()
         session.settle()
 
@@ -5837,11 +5829,10 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# Not MCP: skip on first reading. bearer() makes a function for `authorize=`. An
-# HttpServer gives each connection a thread, which reads requests and calls
-# Endpoint.serve() with a SocketExchange of each. A request is refused, and its
-# connection closed, if it is malformed in any way: a proxy might take it for two (RFC
-# 9112 §11.2).
+# Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. A request is
+# refused, and its connection closed, if it is malformed in any way: a proxy might take
+# it for two (RFC 9112 §11.2).
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -5875,7 +5866,7 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 # If all places are taken, a new connection takes that of another one, in this order;
 # but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS.
 Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
-CLOSES, WAITS, READS, SENDS, SERVES = Step  # faster than attributes
+CLOSES, WAITS, READS, SENDS, SERVES = Step
 _NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),
