@@ -1236,7 +1236,7 @@ class TypedSchema(dict[str, Any]):
         try:
             made = self.convert(value)
         except ValueError as problem:
-            return str(problem).split("\n")
+            return str(problem).split("\n", MAX_ERRORS)[:MAX_ERRORS]
         return [error for limit in limits for error in limit(made)]
 
 
@@ -1827,7 +1827,8 @@ def _read_hint(hint: Any) -> Reader:
         return _any_of([_read_hint(arg) for arg in args])
     if getattr(kind, "__module__", "") == "collections.abc":
         # A Sequence becomes a list, a Mapping a dict.
-        kind = next((one for one in (list, dict, set) if issubclass(one, kind)), kind)
+        fitting = [one for one in (list, dict, set) if issubclass(one, kind)]
+        kind = [*fitting, kind][0]
     if kind is dict and args[:1] in ((), (str,), (Any,)):
         return _read_dict(*args[1:])
     if kind is tuple and args and args[-1] is not Ellipsis:
