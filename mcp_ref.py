@@ -1838,7 +1838,7 @@ def _read_hint(hint: Any) -> Reader:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):
-        return _read_choices([member.value for member in kind]), kind
+        return _read_choices([member.value for member in hint]), kind
     if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
         if _package(kind) in _SDK:
             return {"type": "object"}, _keep
