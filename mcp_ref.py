@@ -74,7 +74,7 @@ References such as `basic/patterns/mrtr §Error Handling` name a page and a head
 the newest revision of the specification; a page of an older revision has its date in
 brackets in front. The client is a separate file, examples/mcp_client.py.
 
-In a package, put this file beside your modules, and write `from .mcp_ref import Server`.
+In a package, put this file beside your modules: `from .mcp_ref import Server`.
 
 Known limits: examples/limits.md.
 """
