@@ -257,7 +257,7 @@ KINDS = dict(
     ]
 )
 TASKS = "io.modelcontextprotocol/tasks"
-LISTS = ["tools", "prompts", "resources"]  # whose changes we subscribe to
+LISTS = "tools", "prompts", "resources"  # whose changes we subscribe to
 ASKING = ["elicitation/create", "sampling/createMessage", "roots/list"]
 QUESTION = {"method": {"enum": ASKING}, "params": OBJECT}
 RESULT_USED = {  # what we use in a result
@@ -1024,8 +1024,8 @@ class Upstream:
         self.items: dict[str, dict[str, Message]] = {kind: {} for kind in KINDS}
         self.watched: dict[str, str] = {}  # URIs, and who asked for them first
         self.watcher = threading.Thread()  # the last one that subscribed to them
-        # subscriptions that it granted
-        self.heard: list[tuple[list[str], Subscription]] = []
+        # Subscriptions that it granted, by what they are for; they may have ended.
+        self.heard: dict[tuple[str, ...], Subscription] = {}
         self.changed: set[str] = set()  # URIs, which clients are told of soon
         self.main = Connection(self)
         # By client and forwarded headers, the one used last at the end.
@@ -1161,7 +1161,7 @@ class Upstream:
                 if not self.closed.is_set():
                     self.woken.clear()
         finally:
-            self.client, self.heard = None, []
+            self.client, self.heard = None, {}
             self.ready.clear()
             for kind in KINDS.values():
                 self._publish(kind, {})
@@ -1169,7 +1169,7 @@ class Upstream:
     def _offer(self, client: Client) -> None:
         """Offer what the server offers now."""
         if client is not self.client:
-            self.client, self.why, self.heard = client, "it has just gone", []
+            self.client, self.why, self.heard = client, "it has just gone", {}
             self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
             self.note("state", " is up")
         # Before they are listed, so that no change is missed.
@@ -1195,7 +1195,8 @@ class Upstream:
             if not self.main.is_up:
                 gone: Any = getattr(self.main.transport, "loss", None)
                 raise gone or Disconnected("it has ended")
-            is_heard = any(not one.over.is_set() for _, one in self.heard)
+            heard = list(self.heard.values())
+            is_heard = any(not one.over.is_set() for one in heard)
             is_told = client.modern and is_heard
             if not is_told:
                 self._look()
@@ -1210,14 +1211,11 @@ class Upstream:
                 if not one.calls and (has_left or one.used < long_ago):
                     self._end(key)
 
-    def _subscribe(self, client: Client, wanted: list[list[str]]) -> None:
+    def _subscribe(self, client: Client, wanted: list[tuple[str, ...]]) -> None:
         """Open the subscriptions that are missing, unless the client is replaced."""
-        for pair in list(self.heard):
-            if pair[1].over.is_set():
-                with contextlib.suppress(ValueError):  # another thread does the same
-                    self.heard.remove(pair)
         for one in wanted:
-            if self.client is client and one not in [what for what, _ in self.heard]:
+            known = self.heard.get(one)
+            if self.client is client and (known is None or known.over.is_set()):
                 self.listen(client, one)
 
     def _watch_again(self, client: Client) -> None:
@@ -1225,7 +1223,7 @@ class Upstream:
 
         def subscribe() -> None:
             with contextlib.suppress(OSError):  # the keeper connects again
-                self._subscribe(client, [[uri] for uri in list(self.watched)])
+                self._subscribe(client, [(uri,) for uri in list(self.watched)])
 
         if self.watched and not self.watcher.is_alive():
             name = "watch-" + self.name
@@ -1318,11 +1316,10 @@ class Upstream:
                 return scheme + ours[len(mark) :]
         return None if self.prefix else ours
 
-    def listen(self, client: Client, wanted: list[str]) -> None:
+    def listen(self, client: Client, wanted: tuple[str, ...]) -> None:
         """Subscribe to changes, if the server supports it."""
         with contextlib.suppress(*TROUBLE):
-            subscription = client.listen(wanted)
-            self.heard.append((wanted, subscription))
+            subscription = self.heard[wanted] = client.listen(wanted)
             threading.Thread(
                 target=self._hear,
                 args=(subscription,),
@@ -1980,7 +1977,7 @@ class Profile(Server):
         if list(upstream.watched.values()).count(who) < MAX_WATCHED:
             upstream.watched[theirs] = who
             if upstream.client is not None:
-                upstream.listen(upstream.client, [theirs])
+                upstream.listen(upstream.client, (theirs,))
 
 
 def search_tools(tools: list[Message]) -> list[Message]:

@@ -580,7 +580,7 @@ def test_lists_do_not_wait_for_subscriptions():
                 wait_until(lambda: upstream.client not in (None, before))
                 assert upstream.ready.wait(PATIENCE) and names_of(front) == ["up__work"]
                 gate.set()
-                wait_until(lambda: ["app://1"] in [one for one, _ in upstream.heard])
+                wait_until(lambda: ("app://1",) in upstream.heard)
                 server.changed("app://1")
                 assert heard.get(timeout=PATIENCE) == "up+app://1"
 
@@ -2397,7 +2397,7 @@ def test_one_users_subscriptions_leave_room_for_others(monkeypatch):
         uris = [f"up+app://{number}" for number in range(4)]
         with bob.client.listen(uris), ann.client.listen([uris[3]], heard.put):
             assert set(upstream.watched.values()) == {'"bob"', '"ann"'}
-            wait_until(lambda: ["app://3"] in [one for one, _ in upstream.heard])
+            wait_until(lambda: ("app://3",) in upstream.heard)
             server.changed("app://3")
             assert heard.get(timeout=PATIENCE) == uris[3]
         assert len(upstream.watched) == 3
