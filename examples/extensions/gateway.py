@@ -258,7 +258,7 @@ KINDS = dict(
 )
 TASKS = "io.modelcontextprotocol/tasks"
 LISTS = "tools", "prompts", "resources"  # whose changes we subscribe to
-ASKING = ["elicitation/create", "sampling/createMessage", "roots/list"]
+ASKING = [name for name, row in METHODS.items() if row.way == "<"]
 QUESTION = {"method": {"enum": ASKING}, "params": OBJECT}
 RESULT_USED = {  # what we use in a result
     "_meta": OBJECT,
@@ -1375,7 +1375,8 @@ class Upstream:
         asked, state = params, params.get("requestState")
         if state is not None:
             asked = {**params, "requestState": self._opened(ctx, params)}
-        for _ in range(10):  # rounds of questions
+        rounds = mcp_client.MAX_ROUNDS
+        for _ in range(rounds):
             result = self._request(ctx, asked)
             if result.get("resultType") != "input_required":
                 return result
@@ -1391,7 +1392,7 @@ class Upstream:
             if "requestState" in result:
                 asked["requestState"] = result["requestState"]
         raise RpcError(
-            INTERNAL, f"The server {self.name} asked for input more than 10 times"
+            INTERNAL, f"The server {self.name} asked for input more than {rounds} times"
         )
 
     def _sealed(self, ctx: Context, params: Message, state: str) -> str:
@@ -2042,7 +2043,7 @@ def called_tool(given: Message) -> Message:
 
 LOGIN = "gateway-login"  # the key of our question to the user
 STATE = "gateway-talk-"  # how our request state begins
-QUESTIONS = {"elicitation", "sampling", "roots"}  # capabilities of a client
+QUESTIONS = {METHODS[name].capability for name in ASKING}  # of a client
 
 
 class NeedsLogin(RpcError):
