@@ -50,24 +50,23 @@ and questions pass through, even between different revisions. A question says wh
 server asks.
 
 A call runs on its handler's thread; one of a modern client to a legacy upstream, which
-may ask, on its own. It also writes progress and log messages to the client: one that
-reads slowly delays its own calls only, and log messages that are too many for it are
-left out. Each upstream has more threads: `keep-NAME` connects, fetches the lists, and
-reconnects when the upstream fails; meanwhile, only its tools are missing. `hear-NAME`
-waits for the changes that it announces. `watch-NAME` subscribes to URIs again, which
-may take long. Threads share dicts, each of which is changed or replaced in a single
-operation.
+may ask, on its own. The thread also writes progress and log messages to the client: one
+that reads slowly delays only its own calls, and log messages that are too many for it
+are left out. Each upstream has more threads: `keep-NAME` connects, fetches the lists,
+and reconnects when the upstream fails; meanwhile, only its tools are missing.
+`hear-NAME` waits for the changes that it announces. `watch-NAME` subscribes to URIs
+again, which may take long. Threads share dicts, each of which is changed or replaced in
+a single operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
 refused while calls of several clients run; but a job that goes on after its call was
-answered is taken for the call that runs then. Nobody waits for a client that does not
-read: log messages that are too many for it are left out. A call that was cancelled,
-took too long or failed on the way counts until the server has answered it; further
-calls of other principals get a new connection, and those of its own one that is theirs
-alone. Request state is signed for its principal, server and request. Without `clients`,
-there is one principal: anyone who reaches the gateway may use it, and modern clients
-over HTTP (without sessions) share one connection, even with "session": "client".
+answered is taken for the call that runs then. A call that was cancelled, took too long
+or failed on the way counts until the server has answered it; further calls of other
+principals get a new connection, and those of its own one that is theirs alone. Request
+state is signed for its principal, server and request. Without `clients`, there is one
+principal: anyone who reaches the gateway may use it, and modern clients over HTTP
+(without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; that a server on another machine has gone is noticed after CHECK_SECONDS,
