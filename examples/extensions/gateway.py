@@ -413,6 +413,12 @@ def without_answers(params: Message) -> Message:
     return {name: one for name, one in params.items() if name not in added}
 
 
+def pages_in(data: Any) -> list[Any]:
+    """Return the pages that an error's data asks the user to visit."""
+    pages = data.get("elicitations") if isinstance(data, dict) else None
+    return pages if isinstance(pages, list) else []
+
+
 def keys_of(table: Mapping[Any, Any], principal: str) -> list[Any]:
     """Return the keys of a principal's entries, the oldest first."""
     return [key for key, one in list(table.items()) if one.principal == principal]
@@ -794,8 +800,7 @@ class Connection:
 
     def note_visits(self, data: Any, call: Call) -> None:
         """Do the same for an error that names pages."""
-        pages = data.get("elicitations") if isinstance(data, dict) else None
-        for page in pages if isinstance(pages, list) else []:
+        for page in pages_in(data):
             self._note_visit(page, call)
 
     def _hear(self, message: Message) -> None:
@@ -1473,11 +1478,8 @@ class Upstream:
 
     def _with_name(self, data: Any) -> Any:
         """Return an error's data in which pages say who asks for them."""
-        pages = data.get("elicitations") if isinstance(data, dict) else None
-        if not isinstance(pages, list):
-            return data
-        asked = [self.as_asked({"params": page})["params"] for page in pages]
-        return {**data, "elicitations": asked}
+        asked = [self.as_asked({"params": page})["params"] for page in pages_in(data)]
+        return {**data, "elicitations": asked} if asked else data
 
     def send(self, call: Call, params: Message) -> Message:
         """Send a call on the connection for its client."""
