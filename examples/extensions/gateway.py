@@ -1088,15 +1088,19 @@ class Upstream:
     def transport(self, connection: Connection) -> Transport:
         """Make the transport of a connection."""
         options, user = self.options, connection.user
-        shared, own = ({}, user) if user is not None else (options, {})
-        if "url" in options:
-            of_all, of_user = shared.get("headers", {}), own.get("headers", {})
-            headers = merge_headers(of_all, connection.values, of_user)
-            hook = self.login.hook(headers) if user is None else None
-            sse = options.get("sse", False)
-            return HttpTransport(options["url"], headers, authorize=hook, sse=sse)
-        env = {**(shared.get("env") or {}), **own.get("env", {})}
-        return StdioTransport(options["command"], environment(env), options.get("cwd"))
+        given = options if user is None else user
+        if "url" not in options:
+            env = environment(given.get("env") or {})
+            return StdioTransport(options["command"], env, options.get("cwd"))
+        headers, hook = given.get("headers", {}), None
+        # A forwarded header replaces one that is for all, but none of its user's.
+        if user is None:
+            headers = merge_headers(headers, connection.values)
+            hook = self.login.hook(headers)
+        else:
+            headers = merge_headers(connection.values, headers)
+        sse = options.get("sse", False)
+        return HttpTransport(options["url"], headers, authorize=hook, sse=sse)
 
     def as_asked(self, question: Any) -> Any:
         """Return a question that says who asks, in words that are not the upstream's
