@@ -2240,16 +2240,13 @@ def users_of(entry: host_files.Entry, known: set[str]) -> Message:
     if unknown:
         raise ValueError(f"/users: {unknown} must be among the clients")
     kind = "env" if entry.command else "headers"
+    found: Message = {}
     for user, given in users.items():
         if given.keys() != {kind}:
             raise ValueError(f"/users/{user} must have {kind}, and nothing else")
-    return {
-        user: {
-            kind: {name: expanded(value) for name, value in values.items()}
-            for kind, values in given.items()
-        }
-        for user, given in users.items()
-    }
+        values = {name: expanded(value) for name, value in given[kind].items()}
+        found[user] = {kind: values}
+    return found
 
 
 def options_of(entry: host_files.Entry, key_header: str, known: set[str]) -> Message:
