@@ -2484,6 +2484,17 @@ def test_headers_are_passed_on_over_http_sse_and_in_the_files_place():
     assert call["x-tenant"] == "one" and call["x-own"] == "e"
 
 
+def test_a_forwarded_header_replaces_none_of_its_users():
+    users = {"ann": {"headers": {"x-tenant": "of ann"}}}
+    with raw_tool(forward=["X-Tenant"], users=users) as (upstream, site):
+        with crowd(upstream) as person:
+            headers = {"Authorization": "Bearer key-of-ann", "X-Tenant": "other"}
+            with client.connect(person.url, headers=headers) as ann:
+                ann.call_tool("raw__good")
+    (call,) = calls_of(site)
+    assert call["x-tenant"] == "of ann"
+
+
 WHO = """
 import os, sys
 sys.path.insert(0, %r)
