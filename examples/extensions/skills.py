@@ -40,7 +40,7 @@ sys.path += [str(Path(__file__).resolve().parents[n]) for n in (0, 1, 2)]
 
 from mcp_client import MAX_LIST_BYTES, Client, Malformed, ServerLacks, size_of
 
-from mcp_ref import Context, NotFound, RpcError, Server, printable
+from mcp_ref import Context, NotFound, RpcError, Server
 
 Message = dict[str, Any]
 
@@ -257,7 +257,7 @@ def check_path(path: str) -> None:
     for name in path.split("/"):
         if (
             DEVICE.fullmatch(name.partition(".")[0].rstrip(" "))
-            or printable(name) != name  # control characters, and those that turn text
+            or not name.isprintable()  # control characters, and those that turn text
             or re.search(r'[<>:"|?*\\]|[. ]$', name)
             or len(name) > 255
         ):
@@ -326,8 +326,7 @@ class Skill:
         self.files = {self._path(line): line for line in lines}
         self.digests = {path: line["digest"] for path, line in self.files.items()}
         check_unique(list(self.files))
-        shown = unquote(self.uri)  # as a user sees it
-        if printable(shown) != shown:
+        if not unquote(self.uri).isprintable():  # it is shown to a user
             raise SkillError(f"{ascii(self.uri)[:200]} is not a printable URI")
         check_limits(len(lines), sum(line["size"] for line in lines))
         if self.files.get(SKILL, {}).get("uri") != self.uri or len(self.files) < len(
