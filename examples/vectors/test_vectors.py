@@ -372,7 +372,7 @@ for line in sys.stdin:
 """.replace("DISCOVERED", repr(DISCOVERED))
 
 
-SERVE = [sys.executable, "-c", A_SERVER]
+SERVE = [sys.executable, "-X", "utf8", "-c", A_SERVER]
 
 
 def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
@@ -856,7 +856,7 @@ def test_the_sentence_is_that_of_the_revision(tmp_path):
         for place, sentence in index.sentences([one, other]).items():
             print(*place, sentence)
         print(index.faults([one, other]))"""
-    done = command("-c", program, cwd=VECTORS)
+    done = command("-X", "utf8", "-c", program, cwd=VECTORS)
     *lines, missing = done.stdout.splitlines()
     assert sorted(lines) == [
         f"it {date} Servers MUST: it MUST be so {word} ({date} basic/index §Here)"
@@ -1165,7 +1165,7 @@ def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
     """A file that cannot be written is refused at once; `| head` ends nothing."""
     runner, to = str(VECTORS / "run.py"), str(tmp_path / "none" / "rows")
     done = command(runner, "--json", to, "true")
-    assert done.returncode == 2 and to in done.stderr, done.stderr
+    assert done.returncode == 2 and repr(to) in done.stderr, done.stderr
     options = [
         "--only",
         "ping",
