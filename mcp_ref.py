@@ -2611,6 +2611,11 @@ class Registry:
         self.extensions: dict[str, Message] = {}
         self.declared = {"", "logging"}  # "": of methods that need none
 
+    def entries(self, kind: str) -> Entries:
+        """Return a table: "tools", "resources", "templates" or "prompts"."""
+        table: Entries = getattr(self, kind)
+        return table
+
     # ---- registering. Decorators return the function unchanged. TypeError, ValueError:
     # the function cannot be used.
     @overload
@@ -2764,7 +2769,7 @@ class Registry:
         /,
         **derived: Any,
     ) -> None:
-        table: Entries = getattr(self, kind)
+        table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
         names = f"title description icons _meta {options}".strip()
@@ -3288,7 +3293,6 @@ class Context:
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
         # In the order of section 13. An unknown revision owes only what every modern
@@ -3469,7 +3473,6 @@ class Context:
                 self._send(response)
 
     def _become(self, state: str) -> bool:
-        """Enter a state; False: another thread was first."""
         with self._ending:
             steps = _NEXT[self._state]
             if state not in steps:
@@ -3662,12 +3665,11 @@ class Server(Registry):
         self._stops = False
 
     def offered(self, kind: str, ctx: Context) -> Entries:
-        """Return the "tools", "resources", "templates" or "prompts" that a caller sees.
+        """Return the entries that a caller may see; the kind as in entries().
 
-        Override it to hide some from `ctx.principal`.
+        Override it to hide entries from `ctx.principal`.
         """
-        table: Entries = getattr(self, kind)
-        return table
+        return self.entries(kind)
 
     # ---- dispatch
     def handle(
@@ -3873,7 +3875,7 @@ class Server(Registry):
 
 
 # ======== 10. One function per method =================================================
-# Each function returns a result, or raises an exception (see the table in section 7).
+# The table in section 7 tells what becomes of an exception.
 
 MAX_URIS = 1000  # that a session or a subscription watches
 _MAX_NAMES = 100  # notifications of extensions that a subscription asks for
@@ -3955,8 +3957,9 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
         if flaw := shape_of("role content", "role content").flaw(item):
             raise TypeError(f'a message has "role" and "content": {item!r:.200}{flaw}')
         messages.append({**item, "content": content(item["content"])})
-    description = entry.definition.get("description")
-    return without_none(description=description, messages=messages)
+    return without_none(
+        description=entry.definition.get("description"), messages=messages
+    )
 
 
 # ---- resources
@@ -4013,7 +4016,6 @@ class Subscription:
     """
 
     def __init__(self, ctx: Context) -> None:
-        """Grant what is allowed; RpcError: some is not."""
         self.ctx = ctx
         self.meta = {META_SUBSCRIPTION: ctx.id}
         self.methods: set[str] = set()
@@ -4440,7 +4442,7 @@ def serve_batch(
 # file has ended); after a signal, stop(), or a client that closes our stdout, 50 ms.
 # Then they are cancelled. Subscriptions and open questions end at once.
 
-MAX_THREADS = 64  # slow handlers at once
+MAX_THREADS = 64  # slow handlers at once; further calls wait
 FILE_SECONDS = 600  # for running handlers, after the end of a file
 
 
@@ -4537,7 +4539,7 @@ class Pipe(Peer):
         except RpcError as error:
             _log(f"{error}, in: {line!s:.200}")
             self.send(error_response(error, None, self.null_ids))
-        except Exception as problem:  # reading goes on
+        except Exception as problem:
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
 
