@@ -4669,7 +4669,7 @@ def serve_stdio(server: Server) -> None:
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
 # While a handler runs, nothing reads from its connection. So one thread, `mcp-check`,
-# looks for clients that have hung up, and for comments that are due. It never waits.
+# looks for clients that have hung up, and for comments that are due.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -4860,12 +4860,15 @@ class Outbox:
         keeps      bytes of taken events to keep, for a client that comes back
         reader     the Answer that takes events, if any
         ended      true once nothing more is added
+        expires    when its session forgets it, once its answer has ended
 
-    `_moved` guards all fields. Any thread may call any method; only wait() waits.
+    `_moved` guards the fields before the last. Any thread may call any method; only
+    wait() waits.
     """
 
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
         self.keeps = keeps
+        self.expires = inf
         self.name = os.urandom(16).hex()  # of its events; see section 14
         self.events: deque[bytes] = deque()
         self.changes: set[bytes] = set()
@@ -4954,7 +4957,6 @@ class Outbox:
                 return b""
             line = self.events[self.place - self.first]
             self.changes.discard(line)
-            # Only clients that may come back need its number.
             ident = f"{self.name}-{self.place}" if self.keeps else ""
             self.place += 1
             self.drop_old()
@@ -4984,11 +4986,10 @@ class Answer:
         complete    there    yes      events, and the end
         lost        any      yes      it has hung up
 
-        listens     true for a subscription, and for a GET: threads of other clients add
-                    their events, so only the connection's thread writes them
+        listens     true for a subscription, and for a GET: only the connection's thread
+                    writes
         greeting    the first event of the stream, which is not numbered
-        is_early    true until a handler starts: the status may say what is wrong with a
-                    message; never with a request of a session
+        is_early    true until a handler starts: an error may have its own status
         begun       true once the head of a stream has been sent
         written     when something was written last, or the request came
 
@@ -5101,7 +5102,6 @@ class Answer:
 
     # ---- clients that have hung up, or whose proxy may cut a silent connection
     def check(self) -> None:
-        """Act on a hang-up; send a comment that is due."""
         if not self.lock.acquire(blocking=False):
             return  # another thread is writing, and notices it
         try:
@@ -5347,10 +5347,9 @@ class Endpoint:
             raise exchange.flaw
         self._check_origin(exchange)
         path = exchange.path.rstrip("/") or "/"
-        verbs = {}
-        if path == self.path:
+        verbs = legacy_verbs(self, exchange, path)
+        if path == self.path and not verbs:
             verbs = {"POST": Endpoint.post}
-        verbs = legacy_verbs(self, exchange, path) or verbs
         # Its metadata: basic/authorization §Protected Resource Metadata Discovery.
         is_open = self.metadata and path in (_METADATA, _METADATA + self.path)
         if is_open and exchange.method in ("GET", "HEAD"):
@@ -5374,7 +5373,7 @@ class Endpoint:
             raise TypeError(
                 f"authorize= must return a JSON value, not {principal!r:.200}"
             ) from None
-        if principal is None or principal is False or principal in ("", [], {}):
+        if not principal and type(principal) not in (int, float):
             raise HttpError(401, "not authorized")
         return principal
 
@@ -5523,6 +5522,7 @@ class HttpSession(Peer):
     principal   a digest of its opener
     used        when the last request came
     own         the outbox for messages that belong to no POST
+    outboxes    this one and those of its POSTs, by name
     """
 
     def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5532,6 +5532,7 @@ class HttpSession(Peer):
         self._extra = exchange.extra
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
+        self.outboxes = {self.own.name: self.own}
         self.id = os.urandom(16).hex()
 
     def check(self, ctx: Context) -> None:
@@ -5539,7 +5540,6 @@ class HttpSession(Peer):
         raise RpcError(INVALID_REQUEST, "a session serves legacy requests")
 
     def push(self, message: Message, send: Send = drop) -> None:
-        """Send a message that belongs to no POST."""
         self.own.add_note(message["method"], encode(message))
         self.own.drop_old()
         self.settle()
@@ -5553,14 +5553,14 @@ class HttpSession(Peer):
     def new_outbox(self, answer: Answer) -> Outbox:
         """Make an outbox that outlives its connection."""
         outbox = Outbox(answer, REPLAY_BYTES)
-        self.endpoint.sessions.keep(self, outbox)
+        self.outboxes[outbox.name] = outbox
         if self.session and self.session.rules.has("priming events"):
             answer.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
     def end_answer(self, answer: Answer) -> None:
         if answer.outbox and not answer.listens:
-            self.endpoint.sessions.keep(self, answer.outbox, ASK_SECONDS)
+            answer.outbox.expires = time.monotonic() + ASK_SECONDS
         self.settle()
 
     def disconnect(self, send: Send) -> None:
@@ -5589,6 +5589,7 @@ class HttpSession(Peer):
     def close(self) -> None:
         """End the session; requests that are running are still answered."""
         self.endpoint.sessions.remove(self)
+        self.outboxes.clear()
         super().close()
         self.settle()
         if not self.own.reader:
@@ -5596,26 +5597,21 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and the outboxes of their POSTs.
+    """The sessions of an endpoint. Any thread may call any method.
 
-        _open       sessions by id
-        _outboxes   by session and name, and until when each is kept
-
-    `_lock` guards both. Any thread may call any method.
+    `_lock` is held while `_open`, the sessions by id, is changed.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._open: dict[str, HttpSession] = {}
-        self._outboxes: dict[tuple[Peer, str], tuple[Outbox, float]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
-        with self._lock:
-            return list(self._open.values())
+        return list(self._open.values())
 
     def is_empty(self) -> bool:
-        return not (self._open or self._outboxes)
+        return not self._open
 
     def add(self, session: HttpSession) -> None:
         """Add a session, if need be in place of an idle one: the caller with most
@@ -5624,7 +5620,7 @@ class Sessions:
         with self._lock:
             evicted = None
             if len(self._open) >= MAX_SESSIONS:
-                counts = Counter(one.principal for one in self._open.values())
+                counts = Counter(one.principal for one in self.all())
                 evicted = min(
                     self._idle(),
                     key=lambda one: (-counts[one.principal], one.used),
@@ -5638,9 +5634,9 @@ class Sessions:
             evicted.close()
         self._endpoint.begin_checks()
 
-    def _idle(self) -> list[HttpSession]:  # call it while holding the lock
+    def _idle(self) -> list[HttpSession]:
         busy = {answer.peer for answer in list(self._endpoint.answers)}
-        return [one for one in self._open.values() if one not in busy]
+        return [one for one in self.all() if one not in busy]
 
     def find(self, exchange: Exchange) -> HttpSession:
         """Return the session that a request names; 404: it is gone, or another's."""
@@ -5657,35 +5653,24 @@ class Sessions:
     def remove(self, session: HttpSession) -> None:
         with self._lock:
             self._open.pop(session.id, None)
-            for key in [key for key in self._outboxes if key[0] is session]:
-                del self._outboxes[key]
-
-    def keep(self, session: Peer, outbox: Outbox, seconds: float = inf) -> None:
-        """Keep an outbox, so that its client can come back to an open session."""
-        key = session, outbox.name
-        with self._lock:
-            self._outboxes.pop(key, None)  # the order is that of their ends
-            if not session.closed:
-                self._outboxes[key] = outbox, time.monotonic() + seconds
-        self._endpoint.begin_checks()
-
-    def outbox(self, session: Peer, name: str) -> Outbox | None:
-        return self._outboxes.get((session, name), (None, 0))[0]
 
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
         have ended."""
         now = time.monotonic()
-        with self._lock:
-            idle = self._idle()
-            size = 0
-            for key, (outbox, until) in reversed(list(self._outboxes.items())):
-                size += outbox.size + 2**12  # and the outbox itself
-                if until < now or (size > MAX_KEPT_BYTES and until < inf):
-                    del self._outboxes[key]
-        for session in idle:
+        for session in self._idle():
             if session.used + SESSION_SECONDS < now:
                 session.close()
+        ended = {}
+        for session in self.all():
+            for outbox in list(session.outboxes.values()):
+                if outbox.expires < inf:
+                    ended[outbox] = session
+        size = 0
+        for outbox in sorted(ended, key=lambda one: -one.expires):
+            size += outbox.size + 2**12  # and the outbox itself
+            if outbox.expires < now or size > MAX_KEPT_BYTES:
+                ended[outbox].outboxes.pop(outbox.name, None)
 
 
 # ---- the endpoint for legacy clients
@@ -5721,8 +5706,7 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     after = None
     if last:
         after = int(last[2])
-        if last[1] != session.own.name:
-            outbox = endpoint.sessions.outbox(session, last[1])
+        outbox = session.outboxes.get(last[1])
     answer = Answer(exchange, session, listens=True)
     answer.outbox = outbox
 
@@ -5770,7 +5754,6 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
         session.own.add(encode(message))
         streams = [one.own for one in endpoint.sessions.all()]
         if sum(one.size for one in streams) > MAX_KEPT_BYTES:
-            # Too much waits for all clients together.
             max(streams, key=lambda one: one.size).give_up()
         session.settle()
 
@@ -5809,11 +5792,10 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# Not MCP: skip on first reading. bearer() makes a function for `authorize=`. An
-# HttpServer gives each connection a thread, which reads requests and calls
-# Endpoint.serve() with a SocketExchange of each. A request is refused, and its
-# connection closed, if it is malformed in any way: a proxy might take it for two (RFC
-# 9112 §11.2).
+# Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. A request is
+# refused, and its connection closed, if it is malformed in any way: a proxy might take
+# it for two (RFC 9112 §11.2).
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -5847,7 +5829,7 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 # If all places are taken, a new connection takes that of another one, in this order;
 # but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS.
 Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
-CLOSES, WAITS, READS, SENDS, SERVES = Step  # faster than attributes
+CLOSES, WAITS, READS, SENDS, SERVES = Step
 _NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),
@@ -5893,7 +5875,6 @@ class HttpServer:
         self._accepting = threading.Lock()
         self.patience = 0.3
         self.stopped = False
-        self._context = copy_context()
         is_v6 = ":" in host
         self.socket = socket.create_server(
             (host, port),
@@ -5910,7 +5891,6 @@ class HttpServer:
     # ---- accepting
     def serve_forever(self) -> None:
         """Accept connections. Handlers see the context of this call."""
-        self._context = copy_context()
         while not (self.stopped or self.endpoint.closed):
             self._accept()
             for sock, (_, due, _) in list(self.steps.items()):
@@ -5926,8 +5906,8 @@ class HttpServer:
         # On Windows, hang_up() does not end a send that waits.
         seconds = max(SEND_SECONDS, BODY_SECONDS)
         sock.settimeout(None if os.name == "posix" else seconds)
-        serve = partial(attempt, partial(self.serve, sock, address))
-        if self.admit(sock) and spawn("mcp-connection", serve):
+        serve = partial(copy_context().run, self.serve, sock, address)
+        if self.admit(sock) and spawn("mcp-connection", partial(attempt, serve)):
             return
         self.leave(sock)
         _log(f"503 for {address[0]}: too many connections")
@@ -5981,7 +5961,7 @@ class HttpServer:
                     while True:
                         data = self._read_head(sock, stream)
                         exchange = SocketExchange(self, sock, address, stream, data)
-                        self._context.copy().run(self.endpoint.serve, exchange)
+                        copy_context().run(self.endpoint.serve, exchange)
                         if exchange.closing:
                             break
                         self.step(sock, WAITS, MAX_IDLE_SECONDS)
@@ -6002,9 +5982,6 @@ class HttpServer:
         line = stream.readline(MAX_LINE_BYTES) if is_text else b""
         data = bytearray(line)
         if b" HTTP/1." in line:
-            # Usually the rest of the head has arrived, too, and is taken at once.
-            size = begin.find(b"\r\n\r\n") - len(line) + 2
-            data += stream.read(max(size, 0))
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
@@ -6148,9 +6125,7 @@ class SocketExchange(Exchange):
 
     def gone(self) -> bool:
         try:
-            if not is_ready(self.sock, to_write=False):
-                return False
-            return not self.sock.recv(1, 2)  # MSG_PEEK
+            return is_ready(self.sock, False) and not self.sock.recv(1, 2)  # MSG_PEEK
         except OSError:  # a reset
             return True
 
