@@ -2274,7 +2274,6 @@ Entries = dict[str, Entry]  # by name or URI
 # requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
-#     {"content": ["hi"], "isError": True}            a result
 #     {"content": [], "title": "Home", "total": 17}   data: a page of some site
 
 MAX_URI_LENGTH = 2048  # of a URI that a client watches
@@ -2373,7 +2372,6 @@ def is_contents(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a string as it is, other JSON encoded."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -2452,7 +2450,7 @@ def tool_result(entry: Entry, value: Any) -> Message:
             plain = {"result": plain}
         if entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
-    else:  # some content
+    else:
         some = [item for item in items if item is not None]
         result = {"content": [as_text(i) if block_error(i) else i for i in some]}
 
@@ -2467,8 +2465,13 @@ def tool_result(entry: Entry, value: Any) -> Message:
 
 # The kinds of objects behind members: see `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
-_KINDS.update(content="content", contents="contents", resource="contents")
-_KINDS.update(messages="message", annotations="annotations")
+_KINDS.update(
+    content="content",
+    contents="contents",
+    resource="contents",
+    messages="message",
+    annotations="annotations",
+)
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
@@ -2495,7 +2498,6 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
 
 
 def older_block(block: Message) -> Message:
-    """Replace a block in a revision that lacks its type."""
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
@@ -2736,7 +2738,6 @@ class Registry:
         /,
         **derived: Any,
     ) -> None:
-        """Put an entry into its table, with the definition that lists show."""
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
@@ -2817,8 +2818,8 @@ class Registry:
         declared.pop("", None)
         if self.extensions:
             declared["extensions"] = dict(self.extensions)
-        kept: Message = downgrade(seen, "capabilities", declared)
-        return kept
+        declared = downgrade(seen, "capabilities", declared)
+        return declared
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
@@ -2917,7 +2918,6 @@ def roots() -> Message:
     return {"method": "roots/list"}
 
 
-# The schema of an answer, by the method of its question.
 _ANSWER_SCHEMAS = json.loads("""{
     "elicitation/create": {
         "required": ["action"],
@@ -2955,7 +2955,6 @@ class InputRequired(BaseException):
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
-    """Return a question as a revision has it."""
     if "params" not in question:
         return question
     kind = METHODS[question["method"]].capability
@@ -2995,7 +2994,6 @@ class Questions:
             self.digests[key] = digest([key, question])
 
     def find(self, questions: Message) -> Message:
-        """Return the answers by key; InputRequired: one is missing."""
         found = {}
         for key, question in questions.items():
             answer = self.answers.get(self.digests[key], self.answers.get(key))
@@ -3003,7 +3001,6 @@ class Questions:
                 found[key] = usable_answer(question, answer)
             except AskError as problem:
                 params = question.get("params", {})
-                # Say why it is asked again.
                 if answer is not None and "message" in params:
                     message = f"{problem}\n{params['message']}"
                     question = {**question, "params": {**params, "message": message}}
@@ -3062,7 +3059,6 @@ def _signed(ctx: Context, body: str) -> str:
 
 
 def check_params(name: str, kinds: Message, params: Message) -> None:
-    """Check a request's params, or its `_meta`."""
     for key, kind in kinds.items():
         value = params.get(key)
         is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
@@ -3074,7 +3070,7 @@ def check_params(name: str, kinds: Message, params: Message) -> None:
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
 # The states of a request, and those that may follow (`ping` never runs). False: another
-# thread was first, and the state stays. A step that is not here is a bug.
+# thread was first, and the state stays.
 _NEXT = {
     "arrived": {"running": True, "answered": True, "cancelled": True},
     "running": {"answered": True, "cancelled": True},
@@ -3094,13 +3090,9 @@ class Context:
                        "running"    messages may be sent
                        "answered"   the response was the last one
                        "cancelled"  nothing more is sent
-        _rules         the rules of its revision
         _client        its `_meta`, or that of its session
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
-        _in_tool       true once a tool's function is called
-        _subscription  the Subscription that it has begun, if any
-        _wakes         functions for _cancel() to call
 
     `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
     nothing waits under it. Any thread may call the methods for handlers, _emit(),
@@ -3270,7 +3262,6 @@ class Context:
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
         # In the order of section 13. An unknown revision owes only what every modern
@@ -3289,13 +3280,11 @@ class Context:
         self._submit(start)
 
     def _identify(self, client: Message) -> None:
-        """Note who the client is, from a modern `_meta`."""
         self._client = client
         self.client_info = client.get(META_CLIENT) or {}
         self.client_capabilities = client[META_CAPABILITIES]
 
     def _submit(self, start: Func) -> None:
-        """Find the method's function, check the params, and have `start` call it."""
         self._rules = rules(self.version)
         method = self.method
         self._row = METHODS.get(method)
@@ -3422,8 +3411,10 @@ class Context:
             shaped.update(self.server.cache_hints)
         shaped.update(result)
         if seen.has("server info"):
-            own = {META_SERVER: self.server.brief}
-            shaped["_meta"] = {**own, **result.get("_meta", {})}
+            shaped["_meta"] = {
+                META_SERVER: self.server.brief,
+                **result.get("_meta", {}),
+            }
         return shaped
 
     # ---- sending and ending
@@ -3435,7 +3426,6 @@ class Context:
                 self._send(message)
 
     def _finish(self, response: Message) -> None:
-        """Send the response, unless the request has ended."""
         self.peer.running.pop(self.id, None)
         with self._sending:
             if not self._become("answered"):
@@ -3452,7 +3442,6 @@ class Context:
                 self._send(response)
 
     def _become(self, state: str) -> bool:
-        """Enter a state; False: another thread was first."""
         with self._ending:
             steps = _NEXT[self._state]
             if state not in steps:
@@ -3599,8 +3588,6 @@ class Server(Registry):
         listeners      subscriptions, and sessions, that are told of changes
         _loop          the event loop; None: no coroutine has run
         _lock          guards the start of the loop, and of a session
-        _endings       functions that end each run() in progress
-        _stops         true once stop() was called, until a run() ends
     """
 
     def __init__(
@@ -3743,8 +3730,7 @@ class Server(Registry):
             "method": "tools/call",
             "params": {"name": name, "arguments": arguments},
         }
-        meta = meta_for(_MODERN[0])
-        ctx = Context(self, Peer(), drop, request, meta, None)
+        ctx = Context(self, Peer(), drop, request, meta_for(_MODERN[0]), None)
         ctx._admit(drop)  # checks it, but starts nothing
         return ctx._result()
 
@@ -3858,7 +3844,7 @@ class Server(Registry):
 
 
 # ======== 10. One function per method =================================================
-# Each function returns a result, or raises an exception (see the table in section 7).
+# The table in section 7 tells what becomes of an exception.
 
 MAX_URIS = 1000  # that a session or a subscription watches
 _MAX_NAMES = 100  # notifications of extensions that a subscription asks for
@@ -3866,10 +3852,7 @@ MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Result
 
 
 def serve_discover(server: Server, ctx: Context) -> Message:
-    """Describe this server: server/discover §Response.
-
-    {"supportedVersions": [...], "capabilities": {...}, "instructions": ...}
-    """
+    """Describe this server: server/discover §Response."""
     return without_none(
         supportedVersions=versions(),
         capabilities=server.capabilities(ctx.version),
@@ -3881,8 +3864,7 @@ def serve_discover(server: Server, ctx: Context) -> Message:
 def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
-    {"tools": [...]}, for example, and `nextCursor` if there is more: the index of the
-    next page's first item, as text.
+    result: {"tools": [...], "nextCursor": the index of the next item, as text}.
     """
     kind = ctx.method.split("/")[-2]  # "templates" of "resources/templates/list"
     entries = list(server.offered(kind, ctx).values())
@@ -3913,9 +3895,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     `structuredContent` or `isError`.
     """
     name = ctx.params["name"]
-    arguments = ctx.params.get("arguments") or {}
     entry = find_entry(ctx, "tool", name)
-    arguments, errors = entry.fit(arguments)
+    arguments, errors = entry.fit(ctx.params.get("arguments") or {})
     if errors:
         listed = "\n".join(errors)
         if ctx._rules.has("argument errors"):
@@ -3945,8 +3926,9 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
         if flaw := shape_of("role content", "role content").flaw(item):
             raise TypeError(f'a message has "role" and "content": {item!r:.200}{flaw}')
         messages.append({**item, "content": content(item["content"])})
-    description = entry.definition.get("description")
-    return without_none(description=description, messages=messages)
+    return without_none(
+        description=entry.definition.get("description"), messages=messages
+    )
 
 
 # ---- resources
@@ -3959,8 +3941,7 @@ _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
 def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
     """Return the entry behind a URI and the values of its variables; or NotFound.
 
-    A resource goes before a template. RpcError: a variable escapes its path segment,
-    or does not fit its hint.
+    RpcError: a variable escapes its path segment, or does not fit its hint.
     """
     resources = ctx.server.offered("resources", ctx)
     if uri in resources:
@@ -3997,16 +3978,13 @@ def serve_read(server: Server, ctx: Context) -> Message:
 class Subscription:
     """A client that listens for changes: basic/patterns/subscriptions.
 
-        meta        the `_meta` of its messages
         methods     the notifications that the client gets
         uris        uri_key() of each URI that it watches
-        _granted    the filter to be acknowledged, until begin() has sent it
 
     It is one of `server.listeners` from begin() to end(), which any thread may call.
     """
 
     def __init__(self, ctx: Context) -> None:
-        """Grant what is allowed; RpcError: some is not."""
         self.ctx = ctx
         self.meta = {META_SUBSCRIPTION: ctx.id}
         self.methods: set[str] = set()
@@ -4048,7 +4026,7 @@ class Subscription:
                     "notifications/subscriptions/acknowledged",
                     {"notifications": self._granted, "_meta": self.meta},
                 )
-            except BaseException:  # it is answered with an error
+            except BaseException:
                 del ctx.server.listeners[self]
                 raise
             ctx._subscription = self
@@ -4069,7 +4047,6 @@ class Subscription:
             self.ctx.peer.push(message, self.ctx._emit)
 
     def end(self) -> None:
-        """Stop listening, and respond unless the client has cancelled."""
         ctx = self.ctx
         ctx.server.listeners.pop(self, None)
         if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
@@ -4127,12 +4104,13 @@ def serve_complete(server: Server, ctx: Context) -> Message:
     if isinstance(values, str):
         raise TypeError("a completer must return a list of str, not a str")
     values = [as_text(to_json(value)) for value in values]
-    completion = {
-        "values": values[:MAX_COMPLETIONS],
-        "total": len(values),
-        "hasMore": len(values) > MAX_COMPLETIONS,
+    return {
+        "completion": {
+            "values": values[:MAX_COMPLETIONS],
+            "total": len(values),
+            "hasMore": len(values) > MAX_COMPLETIONS,
+        }
     }
-    return {"completion": completion}
 
 
 # ---- [legacy] methods of a session
@@ -4204,10 +4182,8 @@ MAX_NAME_LENGTH = 1000  # of each name
 class Session:
     """The client's `initialize`, kept; it listens for all changes.
 
-        rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
         ready      true once notifications/initialized has come
-        methods    the notifications of its revision and its server, but UPDATED
         uris       uri_key() of each URI of which it gets UPDATED
 
     It is one of `server.listeners` while messages can be sent to its peer.
@@ -4221,18 +4197,18 @@ class Session:
         self.rules = rules(version)
         info = params.get("clientInfo", {})
         named = {key: str(info[key])[:MAX_NAME_LENGTH] for key in _NAMES if key in info}
-        self.meta: Message = {
-            META_CLIENT: named,
-            META_CAPABILITIES: {},
-            META_LOG_LEVEL: "info",
-        }
         declared = params.get("capabilities", {})
+        usable = {}
         for row in METHODS.values():
             given = declared.get(row.capability)
             if isinstance(given, dict):
                 parts: Message = {part: {} for part in _PARTS if part in given}
-                usable = downgrade(self.rules, row.capability, parts)
-                self.meta[META_CAPABILITIES][row.capability] = usable
+                usable[row.capability] = downgrade(self.rules, row.capability, parts)
+        self.meta: Message = {
+            META_CLIENT: named,
+            META_CAPABILITIES: usable,
+            META_LOG_LEVEL: "info",
+        }
         self.ready = False
         self.methods = {
             method
@@ -4254,7 +4230,6 @@ class Session:
 
 # ---- open questions: a thread that takes one out of peer.questions must set its Future
 def take_response(peer: Peer, response: Message) -> None:
-    """Pass a response to its question; ignore one that has none."""
     taken = peer.questions.pop(response["id"], None)
     if not taken:
         return
@@ -4269,10 +4244,8 @@ def take_response(peer: Peer, response: Message) -> None:
 
 
 def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
-    """Answer the open ones of these questions with an AskError."""
     for ident in idents:
-        question = peer.questions.pop(ident, None)
-        if question:
+        if question := peer.questions.pop(ident, None):
             question[1].set_exception(AskError(reason))
 
 
@@ -4300,8 +4273,7 @@ class LegacyContext(Context):
         self._submit(start)
 
     def _initialize(self) -> Message:
-        """Open a session: [2025-11-25] basic/lifecycle §Initialization. An unknown
-        revision is answered with our newest legacy one."""
+        """Open a session: [2025-11-25] basic/lifecycle §Initialization."""
         check_params(self.method, PARAMS[self.method], self.params)
         version = self.params["protocolVersion"]
         if version not in versions("legacy"):
@@ -4311,7 +4283,6 @@ class LegacyContext(Context):
         session = Session(server, peer, version, self.params)
         peer.register()
         is_told = peer.send is not drop  # false if the endpoint is stateless
-        declared = server.capabilities(version, tells=is_told)
         with server._lock:  # another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
@@ -4321,7 +4292,7 @@ class LegacyContext(Context):
             server.listeners.pop(session, None)
         return without_none(
             protocolVersion=version,
-            capabilities=declared,
+            capabilities=server.capabilities(version, tells=is_told),
             serverInfo=downgrade(session.rules, "server", server.info),
             instructions=server.instructions,
         )
@@ -4361,8 +4332,8 @@ class LegacyContext(Context):
                 ident = next(peer.question_ids)
                 idents.append(ident)
                 peer.questions[ident] = question, futures[key]
-                request = as_asked(self._rules, question)
-                request = {"jsonrpc": "2.0", "id": ident, **request}
+                asked = as_asked(self._rules, question)
+                request = {"jsonrpc": "2.0", "id": ident, **asked}
                 # [2025-11-25] client/elicitation
                 if "url" in request.get("params", {}):
                     request["params"].setdefault("elicitationId", os.urandom(16).hex())
@@ -4451,9 +4422,6 @@ class Pipe(Peer):
     first, or a thread might still read.
 
         _deadline    until then, running handlers may finish; inf until stop()
-        _serving     a lock that stop() releases
-        _context     the context of run()'s caller; each message gets a copy
-        _writing     guards `_out`
 
     `_lock` guards these:
 
@@ -4501,7 +4469,6 @@ class Pipe(Peer):
 
     # ---- the reader and its deputy
     def _read(self, has_read: bool = False) -> None:
-        """Be the reader; after that, if a deputy has become it, empty the queue."""
         is_reader = True
         while is_reader and self._deadline == inf:
             line = self._read_line()
@@ -4526,7 +4493,6 @@ class Pipe(Peer):
         try:
             line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
             while len(part) >= MAX_MESSAGE_BYTES and not part.endswith(b"\n"):
-                # The rest is skipped.
                 part = self._source.readline(MAX_MESSAGE_BYTES)
         except (OSError, MemoryError):
             return b""
@@ -4542,7 +4508,7 @@ class Pipe(Peer):
         except RpcError as error:
             _log(f"{error}, in: {line!s:.200}")
             self.send(error_response(error, None, self.null_ids))
-        except Exception as problem:  # reading goes on
+        except Exception as problem:
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
 
@@ -4605,7 +4571,6 @@ class Pipe(Peer):
             self._finish()
 
     def _await_hang_up(self) -> None:
-        """Notice that the client has closed our stdout."""
         import select
 
         if hasattr(select, "poll"):  # on Windows, the next write notices it
@@ -4615,7 +4580,6 @@ class Pipe(Peer):
             self.stop()
 
     def _finish(self) -> None:
-        """Let running handlers finish, and abandon the others."""
         if self._deadline == inf:  # an author's signal handler has raised
             self.stop()
         run_aside("mcp-close", self.close, self)  # it may wait for the client
@@ -4631,7 +4595,6 @@ class Pipe(Peer):
 
 
 def abandon(peer: Peer) -> None:
-    """Cancel all requests that run, and name them in the log."""
     left = list(peer.running.values())
     names = [f"{one.method} {one.params.get('name', '')}" for one in left]
     if names:
