@@ -47,9 +47,9 @@ every request names them in `params._meta`.
 This file serves both eras. Part I is a complete server on stdio, even if you delete
 part II, which adds HTTP.
 
-Read all of the file from the top, or only the protocol: without the body of sections 3,
-4, 5, 15 and 16, whose first lines say all that the rest needs of them. "How a message
-travels" is the map.
+Read all of the file from the top (8½ hours), or only the protocol (5½): without the
+bodies of sections 3, 4, 5, 15 and 16, whose first lines say all that the rest needs.
+"How a message travels" is the map.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
@@ -2994,6 +2994,7 @@ class Questions:
             self.digests[key] = digest([key, question])
 
     def find(self, questions: Message) -> Message:
+        """Return the answers by key; InputRequired: one is missing."""
         found = {}
         for key, question in questions.items():
             answer = self.answers.get(self.digests[key], self.answers.get(key))
@@ -3001,6 +3002,7 @@ class Questions:
                 found[key] = usable_answer(question, answer)
             except AskError as problem:
                 params = question.get("params", {})
+                # Say why it is asked again.
                 if answer is not None and "message" in params:
                     message = f"{problem}\n{params['message']}"
                     question = {**question, "params": {**params, "message": message}}
@@ -3093,6 +3095,7 @@ class Context:
         _client        its `_meta`, or that of its session
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
+        _wakes         functions for _cancel() to call
 
     `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
     nothing waits under it. Any thread may call the methods for handlers, _emit(),
@@ -4230,6 +4233,7 @@ class Session:
 
 # ---- open questions: a thread that takes one out of peer.questions must set its Future
 def take_response(peer: Peer, response: Message) -> None:
+    """Pass a response to its question; ignore one that has none."""
     taken = peer.questions.pop(response["id"], None)
     if not taken:
         return
@@ -4283,6 +4287,7 @@ class LegacyContext(Context):
         session = Session(server, peer, version, self.params)
         peer.register()
         is_told = peer.send is not drop  # false if the endpoint is stateless
+        declared = server.capabilities(version, tells=is_told)
         with server._lock:  # another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
@@ -4292,7 +4297,7 @@ class LegacyContext(Context):
             server.listeners.pop(session, None)
         return without_none(
             protocolVersion=version,
-            capabilities=server.capabilities(version, tells=is_told),
+            capabilities=declared,
             serverInfo=downgrade(session.rules, "server", server.info),
             instructions=server.instructions,
         )
@@ -4422,6 +4427,7 @@ class Pipe(Peer):
     first, or a thread might still read.
 
         _deadline    until then, running handlers may finish; inf until stop()
+        _writing     guards `_out`
 
     `_lock` guards these:
 
@@ -4469,6 +4475,7 @@ class Pipe(Peer):
 
     # ---- the reader and its deputy
     def _read(self, has_read: bool = False) -> None:
+        """Be the reader; after that, if a deputy has become it, empty the queue."""
         is_reader = True
         while is_reader and self._deadline == inf:
             line = self._read_line()
@@ -4571,6 +4578,7 @@ class Pipe(Peer):
             self._finish()
 
     def _await_hang_up(self) -> None:
+        """Notice that the client has closed our stdout."""
         import select
 
         if hasattr(select, "poll"):  # on Windows, the next write notices it
@@ -4595,6 +4603,7 @@ class Pipe(Peer):
 
 
 def abandon(peer: Peer) -> None:
+    """Cancel all requests that run, and name them in the log."""
     left = list(peer.running.values())
     names = [f"{one.method} {one.params.get('name', '')}" for one in left]
     if names:
@@ -4838,7 +4847,7 @@ class Outbox:
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
         self.keeps = keeps
         self.expires = inf
-        self.name = os.urandom(16).hex()  # of its events; see section 14
+        self.name = os.urandom(16).hex()
         self.events: deque[bytes] = deque()
         self.changes: set[bytes] = set()
         self.first = 1
@@ -4850,7 +4859,6 @@ class Outbox:
 
     # ---- for writers
     def add(self, line: bytes, last: bool = False) -> None:
-        """Add a message."""
         with self._moved:
             if self.ended:
                 return
@@ -4889,7 +4897,7 @@ class Outbox:
         with self._moved:
             while self.size > self.keeps and self.events:
                 is_response = self.ended and len(self.events) == 1
-                if self.place == self.first:  # it is waiting
+                if self.place == self.first:
                     if self.reader or is_response:
                         break
                     self.place += 1
