@@ -496,7 +496,10 @@ def test_an_end_is_charged_once(tmp_path, runner, root, verdict):
     the same end; a server that ends only in the other is found."""
     wrong = {"request": root, "expect": {"error": {}}, "waits": "the rule is an answer"}
     given = [{"request": root, "given": "premise"}, {"request": "die"}]
-    vectors = {"first": {"follows": ["root"], "steps": given}, "root": {"steps": [wrong]}}
+    vectors = {
+        "first": {"follows": ["root"], "steps": given},
+        "root": {"steps": [wrong]},
+    }
     words = [sys.executable, "-c", FRAIL]
     rows = verdicts(tmp_path, vectors, *words, runner=runner)
     found = {name: row["verdict"] for name, row in rows.items()}
