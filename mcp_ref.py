@@ -3,7 +3,7 @@
 # Changes, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
-# For the linters of a project that contains this file; its own checks are elsewhere.
+# For the linters of a project that contains this file.
 # ruff: noqa: PGH004
 # ruff: noqa
 # flake8: noqa
@@ -47,10 +47,9 @@ every request names them in `params._meta`.
 This file serves both eras. Part I is a complete server on stdio, even if you delete
 part II, which adds HTTP.
 
-There are two ways through the file: *all of it*, from the top, or *the protocol*,
-without the body of sections 3, 4, 5, 15 and 16, whose first lines say all that the rest
-needs of them. By the formula of `.ci/shape.py` these take 8½ and 5½ hours; the time for
-whatever stops you comes on top. "How a message travels" is the map.
+Read all of the file from the top, or only the protocol: without the body of sections 3,
+4, 5, 15 and 16, whose first lines say all that the rest needs of them. "How a message
+travels" is the map.
 
 In docstrings, `NotFound: there is none` names an exception and its reason.
 
@@ -75,8 +74,7 @@ References such as `basic/patterns/mrtr §Error Handling` name a page and a head
 the newest revision of the specification; a page of an older revision has its date in
 brackets in front. The client is a separate file, examples/mcp_client.py.
 
-In a package, put this file beside your modules and write `from .mcp_ref import Server`,
-so that each package has its own copy.
+In a package, put this file beside your modules: `from .mcp_ref import Server`.
 
 Known limits: examples/limits.md.
 """
@@ -145,7 +143,7 @@ Send = Callable[[Any], None]  # sends one message
 #         _finish()            ends the request
 #     Pipe._write()            encode() and a line of bytes                 section 12
 #
-# Over HTTP, only the beginning and the end differ:
+# Over HTTP, the beginning and the end differ:
 #
 #     HttpServer.serve()       reads the head                               section 15
 #     Endpoint.serve()         the ladder of refusals                       section 13
@@ -156,7 +154,7 @@ Send = Callable[[Any], None]  # sends one message
 #
 # A request in a session goes the same way, as a LegacyContext (section 11).
 #
-# On the wire, a modern call and its answer are two lines (here folded):
+# On the wire, a modern call and its answer (here folded):
 #
 #     {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
 #         "name": "add", "arguments": {"a": 1, "b": 2}, "_meta": {
@@ -167,9 +165,9 @@ Send = Callable[[Any], None]  # sends one message
 #         "resultType": "complete", "content": [{"type": "text", "text": "3"}],
 #         "structuredContent": {"result": 3}, "_meta": {...}}}
 #
-# The thread that reads a request also runs its handler. If the handler is slow, nobody
-# waits for it: on stdio another thread reads on (section 12); over HTTP each connection
-# has its own thread. One thread at a time writes to a client, under a lock.
+# The thread that reads a request also runs its handler. If the handler is slow, another
+# thread reads on (stdio); over HTTP each connection has its own thread. One thread at a
+# time writes to a client, under a lock.
 
 
 # ======== Part I: a server on stdio ===================================================
@@ -282,9 +280,8 @@ _PARAMS = read_table("""
 """)
 PARAMS: dict[str, Message] = {}
 for _method, _row in _PARAMS.items():
-    for _word in _row.types.split():
-        _name, _type = _word.split(":")
-        PARAMS.setdefault(_method, {})[_name] = _PARAM_TYPES[_type]
+    _pairs = re.findall(r"(\w+):(\S+)", _row.types)
+    PARAMS[_method] = {name: _PARAM_TYPES[kind] for name, kind in _pairs}
 RETRY = "inputResponses", "requestState"  # see section 7
 
 # The reserved keys of `_meta`: basic/index §_meta. To add one: a row, and its name
@@ -326,8 +323,8 @@ UPDATED = "notifications/resources/updated"
 # Those that Server.changed() sends.
 CHANGES = [method for method, row in NOTIFICATIONS.items() if row.filter]
 
-# To add another difference: a row, and `Rules.has("its name")` where it matters. If it
-# only adds members, name them in `fields` (see downgrade() in section 6).
+# To add a difference: a row, and `Rules.has("its name")` where it matters. If it only
+# adds members, name them in `fields` (see downgrade() in section 6).
 FEATURES = read_table("""
     name                    since  until  deprecated  fields
     caching hints           R5     -      -           result.ttlMs result.cacheScope
@@ -364,7 +361,7 @@ DIFFERENCES = read_table("""
 """)
 
 # Types of content: server/tools §Tool Result. To add one: a row, and its members in
-# _MEMBER_SCHEMAS (section 6).
+# _MEMBER_SCHEMAS.
 BLOCKS = read_table("""
     type           since  until  required       optional
     text           R1     -      text           -
@@ -442,9 +439,8 @@ class Rules:
 
         # The `fields` that this revision lacks.
         self.hidden: set[str] = set()
-        for name, row in FEATURES.items():
-            if name not in self.features:
-                self.hidden.update(row.fields.split())
+        for name in FEATURES.keys() - self.features.keys():
+            self.hidden.update(FEATURES[name].fields.split())
 
     def has(self, feature: str) -> bool:
         """Tell whether this revision has a feature; KeyError: no revision has it."""
@@ -481,10 +477,8 @@ def meta_for(version: str, given: Message | None = None) -> Message:
 # On stdio a message is one line (basic/transports/stdio). It is written in ASCII, with
 # \u escapes: so no code page matters, and no reader takes U+2028 for a line end.
 #
-# Every incoming message has limits: bytes, values, depth, and the length of its id.
-# Input that is not JSON is refused with -32700; JSON that is not a message, with
-# -32600. Errors are exceptions. An RpcError is sent as it is; section 7 says what the
-# others become.
+# Errors are exceptions. An RpcError is sent as it is; section 7 says what the others
+# become.
 
 MAX_MESSAGE_BYTES = 16 * 2**20  # of one message, in or out
 MAX_BATCH = 100  # messages in a batch
@@ -509,7 +503,7 @@ class RpcError(Exception):
         self.data = data
 
     def __reduce__(self) -> Any:
-        """Have pickle and copy make it again of its parts."""
+        """Let pickle and copy rebuild it."""
         return type(self), (self.code, str(self), self.data)
 
 
@@ -553,7 +547,7 @@ def _refuse(found: Any) -> None:
     raise ValueError(f"this must be a JSON value: {found!r:.200}")
 
 
-# Made once: given options, json.loads() and json.dumps() make a new one per call.
+# Made once: json.loads() and json.dumps() with options make a new one per call.
 _decode = json.JSONDecoder(parse_constant=_refuse).decode
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -616,14 +610,14 @@ def is_id(value: Any) -> bool:
     if type(value) not in (str, int) or len(source) > MAX_ID_LENGTH:  # no bool
         return False
     # encode() would change a lone surrogate.
-    return source.isascii() or not re.search("[\ud800-\udfff]", source)
+    return not re.search("[\ud800-\udfff]", source)
 
 
 def kind_of(message: Any) -> str:
     """Return "request", "notification" or "response": basic/index §Messages.
 
-    RpcError with INVALID_REQUEST: a request is malformed. The others are not checked,
-    because they are never answered.
+    RpcError with INVALID_REQUEST: a request is malformed. The others are never
+    answered, so not checked.
     """
     if not isinstance(message, dict):
         raise RpcError(INVALID_REQUEST, "Invalid request: it must be a JSON object")
@@ -671,7 +665,7 @@ def error_response(error: RpcError, message: Any, null_id: bool = False) -> Mess
 # RunHook.call() calls a function on the thread of `run=`. greet() helps a person who
 # starts a server on a terminal; find_place() returns the value of `--http`.
 # `with signals(react)` has SIGINT and SIGTERM call react(). guard_stdio() returns the
-# descriptors of the client on stdin and stdout; nothing else can reach them.
+# client's descriptors; nothing else can reach them.
 
 RUN_SECONDS = 60  # within which `run=` must begin a function
 BLINK_SECONDS = 0.01  # between two checks for slow handlers on stdio
@@ -706,9 +700,9 @@ def printable(source: str, kept: str = "") -> str:
 def log(entry: str) -> None:
     """Write an entry to stderr; cut a long one in the middle; drop it if nobody reads.
 
-    Each further line of an entry begins with "mcp_ref| "; control characters are
-    escaped, so that clients cannot forge an entry. To send entries elsewhere, replace
-    this function: `mcp_ref.log = logger.warning`.
+    Each further line begins with "mcp_ref| "; control characters are escaped, so that
+    clients cannot forge an entry. To send entries elsewhere, replace this function:
+    `mcp_ref.log = logger.warning`.
     """
     line = "mcp_ref: " + printable(entry, "\n").replace("\n", "\nmcp_ref| ")
     data = line.encode(errors="replace")
@@ -733,7 +727,7 @@ def fingerprint() -> str:
     """Return the SHA-256 of this file; "": no source."""
     import hashlib
 
-    with suppress(Exception):  # no source
+    with suppress(Exception):
         source = globals()["__loader__"].get_data(__file__)
         return hashlib.sha256(source).hexdigest()
     return ""
@@ -811,7 +805,7 @@ def attempt(work: Func) -> None:
         log_failure("a request", problem)
 
 
-# ---- threads: all are daemons, so that none delays the exit after run() has returned
+# ---- threads: all are daemons, so that none delays the exit
 def spawn(name: str, work: Func, owner: Any = None) -> bool:
     """Start a thread; False: none can be started."""
     thread: Any = threading.Thread(target=work, name=name, daemon=True)
@@ -840,7 +834,7 @@ def join_threads(owner: Any, seconds: float) -> None:
 class RunHook:
     """Runs functions on the thread of `run=`: usually an application's main thread.
 
-    `run=` gets a function, which that thread must call: it is `jobs.put` of a queue,
+    `run=` gets a function, which that thread must call: `jobs.put` of a queue,
     `loop.call_soon_threadsafe`, a timer of a user interface.
 
         put         the value of `run=`; None: functions are called at once, here
@@ -956,9 +950,9 @@ _forking = threading.local()  # .mask: the signals that this thread had blocked
 def signals(react: Func) -> Iterator[None]:
     """Have SIGINT, SIGTERM and SIGHUP call `react`, unless the author has set handlers.
 
-    react(number) must only set flags. A second signal within LEAVE_SECONDS is ignored,
-    because hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that.
-    A later signal ends the process, unless `react` returns True.
+    react(number) must only set flags. A second signal within LEAVE_SECONDS is ignored:
+    hosts send SIGINT, then SIGTERM, and the author's cleanup must survive that. A later
+    signal ends the process, unless `react` returns True.
     """
     import signal
 
@@ -978,7 +972,6 @@ def signals(react: Func) -> Iterator[None]:
             signal.raise_signal(number)
 
     prepare_forks()
-    # Only the main thread may set handlers.
     is_main = threading.current_thread() is threading.main_thread()
     sets = is_main and not _replaced
     if sets:
@@ -989,7 +982,7 @@ def signals(react: Func) -> Iterator[None]:
     try:
         yield
     finally:
-        if sets and last == -inf:  # after a signal, ours stay: a second one may come
+        if sets and last == -inf:  # a second signal may come
             put_back_handlers()
 
 
@@ -1004,7 +997,7 @@ def put_back_handlers() -> None:
 @cache
 def prepare_forks() -> None:
     """Have forked children use the author's signal handlers, and close the client's
-    descriptors: while a child holds them, the client sees no end."""
+    descriptors, or the client would see no end."""
     if os.name != "posix":
         return
     import signal
@@ -1031,14 +1024,13 @@ def prepare_forks() -> None:
 def guard_stdio() -> list[int]:
     """Move descriptors 0 and 1 away, for good; return the new ones.
 
-    Only messages may reach stdout: print(), C libraries and child processes find the
-    null device and stderr instead, even after serve_stdio(), when an abandoned thread
-    may still print.
+    Only messages may reach stdout: print(), C libraries, child processes and, after
+    serve_stdio(), abandoned threads find the null device and stderr instead.
     """
     if _guarded:
         return _guarded
-    # Some hosts start programs with closed descriptors. The next file that is opened,
-    # perhaps a log, would get such a number, and print() would write into it.
+    # Some hosts start programs with closed descriptors: the next open file, perhaps a
+    # log, would get such a number, and print() would write into it.
     null = 0
     while null < 3:
         null = os.open(os.devnull, os.O_RDWR)
@@ -1063,15 +1055,15 @@ def guard_stdio() -> list[int]:
 # `Schema(schema).errors(value)` lists up to MAX_ERRORS errors, such as "/items/3/price:
 # must be at least 0"; a valid value has none. flaw() is these as one text, or None.
 # check_size() checks JSON before it is decoded.
-# The rest is not needed elsewhere, nor about MCP: skip on first reading.
+# The rest is not about MCP: skip on first reading.
 #
 # The dialect is 2020-12 (basic/index §Schema Dialect, §$ref Resolution). `format` and
 # unknown keywords never make a value invalid. A schema that cannot be checked is
-# refused: another dialect, an unknown type, a reference that leaves the schema.
+# refused: its dialect or a type is unknown, or a $ref leaves the schema.
 #
 # A schema is compiled once, into functions called *checks*. A check takes a value and
 # returns its errors, each as ": reason"; the checks of members and items prepend the
-# location: "/n: must be at least 0".
+# location.
 #
 # To add a keyword: a row in _LIMITS, if it compares a value with a limit; otherwise a
 # row in _RULES, and a method of Schema that makes its check.
@@ -1087,10 +1079,8 @@ _NOT_MARKS = bytes(set(range(256)) - set(b'[]{},"'))
 
 
 def check_size(data: bytes) -> None:
-    """Check the depth of JSON and the number of its values; ValueError: too large.
-
-    This comes before decoding, which takes twenty times the memory.
-    """
+    """Check the depth of JSON and the number of its values, before decoding, which
+    takes twenty times the memory; ValueError: too large."""
     brackets = data.count(b"[") + data.count(b"{")
     if brackets <= MAX_DEPTH and len(data) <= MAX_VALUES:
         return  # most messages; a value takes a byte
@@ -1257,8 +1247,8 @@ _WRONG_MEMBER = "/[^/]*: must be one of "
 def _closest(branches: list[Errors]) -> Errors:
     """Return the errors of the branch of a union that is meant; (): it is not clear.
 
-    It has the value's type, if any has; then the value's constants, such as {"kind":
-    "cat"}; then the fewest errors.
+    It has the value's type, if any has; then its constants, such as {"kind": "cat"};
+    then the fewest errors.
     """
     for sign in _WRONG_TYPE, _WRONG_MEMBER:
         fitting = [one for one in branches if not any(re.match(sign, e) for e in one)]
@@ -1368,39 +1358,32 @@ class Schema:
         return lambda value: () if _key(value) in known else errors
 
     def _members(self, node: Message) -> Check:
-        known = {}
-        for name, part in node.get("properties", {}).items():
-            known[name] = self._compile(part)
-        patterns = []
-        for pattern, part in node.get("patternProperties", {}).items():
-            patterns.append((_regex(pattern), self._compile(part)))
+        known = {
+            name: self._compile(part)
+            for name, part in node.get("properties", {}).items()
+        }
+        patterns = [
+            (_regex(pattern), self._compile(part))
+            for pattern, part in node.get("patternProperties", {}).items()
+        ]
         rest = self._compile(node.get("additionalProperties", True))
-        names = None
-        if "propertyNames" in node:
-            names = self._compile(node["propertyNames"])
+        names = self._compile(node.get("propertyNames", True))
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
         def check(value: Any) -> Errors:
             if not isinstance(value, dict):
                 return ()
-            errors = []
-            for name in required:
-                if name not in value:
-                    errors.append(_at(name, ": is required"))
+            missing = [name for name in required if name not in value]
+            errors = [_at(name, ": is required") for name in missing]
             for name, item in value.items():
                 if len(errors) >= MAX_ERRORS:
                     break
                 checks = [known[name]] if name in known else []
-                for pattern, one in patterns:
-                    if pattern.search(name):
-                        checks.append(one)
+                checks += [one for pattern, one in patterns if pattern.search(name)]
                 # `additionalProperties` is for members that no other keyword names.
                 for one in checks or [rest]:
-                    for error in one(item):
-                        errors.append(_at(name, error))
-                if names:
-                    for error in names(name):
-                        errors.append(_at(name, f": its name{error[1:]}"))
+                    errors += [_at(name, error) for error in one(item)]
+                errors += [_at(name, f": its name{error[1:]}") for error in names(name)]
             return errors
 
         return check
@@ -1418,8 +1401,7 @@ class Schema:
                     break
                 # `items` is for the items after those of `prefixItems`.
                 one = first[index] if index < len(first) else rest
-                for error in one(item):
-                    errors.append(_at(index, error))
+                errors += [_at(index, error) for error in one(item)]
             return errors
 
         return check
@@ -1443,20 +1425,21 @@ class Schema:
         parts = [*node.get("dependentSchemas", {}).items()]
         for name, others in node.get("dependentRequired", {}).items():
             parts.append((name, {"required": others}))
-        implied = []
-        for name, part in parts:
-            has = {"type": "object", "required": [name]}
-            implied.append({"if": has, "then": part})
+        implied = [
+            {"if": {"type": "object", "required": [name]}, "then": part}
+            for name, part in parts
+        ]
         return self._compile({"allOf": implied})
 
     def _some(self, parts: list[Any], wanted: int, enough: int, words: str) -> Check:
         """Check that `wanted` of these schemas match; `enough` matches end it."""
         checks = [self._compile(part) for part in parts]
         reason = [f": must match {words} {json.dumps(parts):.200}"]
-        choices = []
-        for part in parts:
-            if isinstance(part, dict) and part.keys() - {"title"} == {"const"}:
-                choices.append(part["const"])
+        choices = [
+            part["const"]
+            for part in parts
+            if isinstance(part, dict) and part.keys() - {"title"} == {"const"}
+        ]
         if wanted and len({*map(_key, choices)}) == len(parts):
             return self._choice(choices)  # one look-up
 
@@ -1521,8 +1504,7 @@ _RULES: dict[str, Func] = {
 #
 # and a converter that turns {"day": "1969-07-20"} into {"day": date(1969, 7, 20)}.
 #
-# Many hosts accept only schemas that are an object, without anyOf at the root, and
-# without $ref. So a type that contains itself is refused.
+# Many hosts refuse $ref. So a type that contains itself is refused.
 
 Converter = Callable[[Any], Any]
 Reader = tuple[Message, Converter]  # a hint's schema and converter
@@ -1534,8 +1516,7 @@ _SCALAR_NAMES: dict[Any, str] = {
     None: "null",
     type(None): "null",
 }
-# Types whose values travel as text, found by name, so that nothing is imported. A text
-# that matches `grammar` is converted by the type's fromisoformat(), or by the type. A
+# Types whose values travel as text, found by name, so that nothing is imported. A
 # datetime or a time may lack a zone, so it has no format. A Decimal is short: int() of
 # 1e999999999 does not end.
 _DATE = r"[\d-]{10}"
@@ -1720,10 +1701,6 @@ def _read_choices(choices: Any) -> Message:
     return {"enum": list(choices)}
 
 
-def _read_enum(kind: Any) -> Reader:
-    return _read_choices([member.value for member in kind]), kind
-
-
 def _package(kind: Any) -> str:
     return str(getattr(kind, "__module__", "")).split(".")[0]
 
@@ -1754,12 +1731,8 @@ def _types_of(schema: Message) -> set[str]:
     """Return those types in _LIMITS that a schema takes."""
     if isinstance(schema, TypedSchema) and schema.for_results:
         return set()  # only a model checks its values
-    check = Schema(schema)
-    kinds = set()
-    for kind, value in _EMPTY.items():
-        if _WRONG_TYPE not in str(check.flaw(value)):
-            kinds.add(kind)
-    return kinds
+    flaw = Schema(schema).flaw
+    return {kind for kind in _EMPTY if _WRONG_TYPE not in str(flaw(_EMPTY[kind]))}
 
 
 _PYDANTIC = "pydantic", "annotated_types"
@@ -1865,7 +1838,7 @@ def _read_hint(hint: Any) -> Reader:
     if kind is typing.Literal:
         return _read_choices(args), _keep
     if hasattr(kind, "__members__"):
-        return _read_enum(kind)
+        return _read_choices([member.value for member in hint]), kind
     if hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate"):
         if _package(kind) in _SDK:
             return {"type": "object"}, _keep
@@ -2027,9 +2000,8 @@ def _read_object(
         converters[name] = convert
         if "description" not in schema:
             undescribed.append(name)
-        if name in defaults:
-            with suppress(TypeError, ValueError):  # not JSON: not shown
-                properties[name]["default"] = to_json(default)
+        with suppress(TypeError, ValueError):  # not JSON, such as `...`: not shown
+            schema["default"] = to_json(default)
     description, notes = _documentation(doc or "", [*undescribed, *hidden])
     for name in notes.keys() & hints.keys():
         properties[name]["description"] = notes[name]
@@ -2042,11 +2014,7 @@ def _read_object(
         schema["description"] = description
 
     def convert_members(value: Message) -> Message:
-        members = dict(value)
-        for name, convert in converters.items():
-            if name in members:
-                members[name] = convert(members[name])
-        return members
+        return {name: converters.get(name, _keep)(item) for name, item in value.items()}
 
     return schema, convert_members
 
@@ -2100,10 +2068,11 @@ def log_refusals(definition: Message) -> None:
     tool = definition["name"]
     schema = definition["inputSchema"]
     names = [tool, *(one.replace(".", "_") for one in schema.get("properties", ()))]
-    refused = []
-    for name in names:
-        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
-            refused.append(f"the name {name!r:.200} (1 to 64 letters, digits, _, -)")
+    refused = [
+        f"the name {name!r:.200} (1 to 64 letters, digits, _, -)"
+        for name in names
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name)
+    ]
     for keyword in schema.keys() & {"anyOf", "oneOf", "allOf"}:
         refused.append(f"{keyword} at the root of a schema")
     nodes: list[Message] = []
@@ -2305,7 +2274,6 @@ Entries = dict[str, Entry]  # by name or URI
 # requires, and none that its type lacks:
 #
 #     {"type": "text", "text": "hi", "from": "ann"}   data: content has no `from`
-#     {"content": ["hi"], "isError": True}            a result
 #     {"content": [], "title": "Home", "total": 17}   data: a page of some site
 
 MAX_URI_LENGTH = 2048  # of a URI that a client watches
@@ -2404,7 +2372,6 @@ def is_contents(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return a string as it is, other JSON encoded."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -2483,7 +2450,7 @@ def tool_result(entry: Entry, value: Any) -> Message:
             plain = {"result": plain}
         if entry.output or isinstance(plain, dict):
             result["structuredContent"] = plain
-    else:  # some content
+    else:
         some = [item for item in items if item is not None]
         result = {"content": [as_text(i) if block_error(i) else i for i in some]}
 
@@ -2498,8 +2465,13 @@ def tool_result(entry: Entry, value: Any) -> Message:
 
 # The kinds of objects behind members: see `fields` in FEATURES.
 _KINDS = {row.member: row.item for row in LISTS.values()}
-_KINDS.update(content="content", contents="contents", resource="contents")
-_KINDS.update(messages="message", annotations="annotations")
+_KINDS.update(
+    content="content",
+    contents="contents",
+    resource="contents",
+    messages="message",
+    annotations="annotations",
+)
 
 
 def downgrade(seen: Rules, kind: str, value: Any) -> Any:
@@ -2526,7 +2498,6 @@ def downgrade(seen: Rules, kind: str, value: Any) -> Any:
 
 
 def older_block(block: Message) -> Message:
-    """Replace a block in a revision that lacks its type."""
     if "data" in block:
         mime_type = block["mimeType"]
         return embedded(f"data:{mime_type}", from_base64(block["data"]), mime_type)
@@ -2767,7 +2738,6 @@ class Registry:
         /,
         **derived: Any,
     ) -> None:
-        """Put an entry into its table, with the definition that lists show."""
         table = self.entries(kind)
         if name in table:
             raise ValueError(f"{name!r} is already registered")
@@ -2848,8 +2818,8 @@ class Registry:
         declared.pop("", None)
         if self.extensions:
             declared["extensions"] = dict(self.extensions)
-        kept: Message = downgrade(seen, "capabilities", declared)
-        return kept
+        declared = downgrade(seen, "capabilities", declared)
+        return declared
 
 
 # ======== 7. Requests: what a handler sees, and what becomes of its result ============
@@ -2948,7 +2918,6 @@ def roots() -> Message:
     return {"method": "roots/list"}
 
 
-# The schema of an answer, by the method of its question.
 _ANSWER_SCHEMAS = json.loads("""{
     "elicitation/create": {
         "required": ["action"],
@@ -2986,7 +2955,6 @@ class InputRequired(BaseException):
 
 
 def as_asked(seen: Rules, question: Message) -> Message:
-    """Return a question as a revision has it."""
     if "params" not in question:
         return question
     kind = METHODS[question["method"]].capability
@@ -3026,7 +2994,6 @@ class Questions:
             self.digests[key] = digest([key, question])
 
     def find(self, questions: Message) -> Message:
-        """Return the answers by key; InputRequired: one is missing."""
         found = {}
         for key, question in questions.items():
             answer = self.answers.get(self.digests[key], self.answers.get(key))
@@ -3034,7 +3001,6 @@ class Questions:
                 found[key] = usable_answer(question, answer)
             except AskError as problem:
                 params = question.get("params", {})
-                # Say why it is asked again.
                 if answer is not None and "message" in params:
                     message = f"{problem}\n{params['message']}"
                     question = {**question, "params": {**params, "message": message}}
@@ -3093,7 +3059,6 @@ def _signed(ctx: Context, body: str) -> str:
 
 
 def check_params(name: str, kinds: Message, params: Message) -> None:
-    """Check a request's params, or its `_meta`."""
     for key, kind in kinds.items():
         value = params.get(key)
         is_right = value in kind if isinstance(kind, list) else isinstance(value, kind)
@@ -3105,7 +3070,7 @@ def check_params(name: str, kinds: Message, params: Message) -> None:
 _headers: ContextVar[Headers] = ContextVar("_headers", default={})
 
 # The states of a request, and those that may follow (`ping` never runs). False: another
-# thread was first, and the state stays. A step that is not here is a bug.
+# thread was first, and the state stays.
 _NEXT = {
     "arrived": {"running": True, "answered": True, "cancelled": True},
     "running": {"answered": True, "cancelled": True},
@@ -3125,13 +3090,9 @@ class Context:
                        "running"    messages may be sent
                        "answered"   the response was the last one
                        "cancelled"  nothing more is sent
-        _rules         the rules of its revision
         _client        its `_meta`, or that of its session
         _row           its row of METHODS; None: only an extension has this method
         _function      one of section 10
-        _in_tool       true once a tool's function is called
-        _subscription  the Subscription that it has begun, if any
-        _wakes         functions for _cancel() to call
 
     `_sending` is held while a message is sent. `_ending` guards `_state` and `_wakes`;
     nothing waits under it. Any thread may call the methods for handlers, _emit(),
@@ -3301,7 +3262,6 @@ class Context:
 
     # ---- admitting
     def _admit(self, start: Func) -> None:
-        """Start the handler; RpcError: the request may not be served."""
         version = self.meta[META_VERSION]
         is_served = version in _MODERN
         # In the order of section 13. An unknown revision owes only what every modern
@@ -3320,13 +3280,11 @@ class Context:
         self._submit(start)
 
     def _identify(self, client: Message) -> None:
-        """Note who the client is, from a modern `_meta`."""
         self._client = client
         self.client_info = client.get(META_CLIENT) or {}
         self.client_capabilities = client[META_CAPABILITIES]
 
     def _submit(self, start: Func) -> None:
-        """Find the method's function, check the params, and have `start` call it."""
         self._rules = rules(self.version)
         method = self.method
         self._row = METHODS.get(method)
@@ -3453,8 +3411,10 @@ class Context:
             shaped.update(self.server.cache_hints)
         shaped.update(result)
         if seen.has("server info"):
-            own = {META_SERVER: self.server.brief}
-            shaped["_meta"] = {**own, **result.get("_meta", {})}
+            shaped["_meta"] = {
+                META_SERVER: self.server.brief,
+                **result.get("_meta", {}),
+            }
         return shaped
 
     # ---- sending and ending
@@ -3466,7 +3426,6 @@ class Context:
                 self._send(message)
 
     def _finish(self, response: Message) -> None:
-        """Send the response, unless the request has ended."""
         self.peer.running.pop(self.id, None)
         with self._sending:
             if not self._become("answered"):
@@ -3483,7 +3442,6 @@ class Context:
                 self._send(response)
 
     def _become(self, state: str) -> bool:
-        """Enter a state; False: another thread was first."""
         with self._ending:
             steps = _NEXT[self._state]
             if state not in steps:
@@ -3630,8 +3588,6 @@ class Server(Registry):
         listeners      subscriptions, and sessions, that are told of changes
         _loop          the event loop; None: no coroutine has run
         _lock          guards the start of the loop, and of a session
-        _endings       functions that end each run() in progress
-        _stops         true once stop() was called, until a run() ends
     """
 
     def __init__(
@@ -3774,8 +3730,7 @@ class Server(Registry):
             "method": "tools/call",
             "params": {"name": name, "arguments": arguments},
         }
-        meta = meta_for(_MODERN[0])
-        ctx = Context(self, Peer(), drop, request, meta, None)
+        ctx = Context(self, Peer(), drop, request, meta_for(_MODERN[0]), None)
         ctx._admit(drop)  # checks it, but starts nothing
         return ctx._result()
 
@@ -3889,7 +3844,7 @@ class Server(Registry):
 
 
 # ======== 10. One function per method =================================================
-# Each function returns a result, or raises an exception (see the table in section 7).
+# The table in section 7 tells what becomes of an exception.
 
 MAX_URIS = 1000  # that a session or a subscription watches
 _MAX_NAMES = 100  # notifications of extensions that a subscription asks for
@@ -3897,10 +3852,7 @@ MAX_COMPLETIONS = 100  # values: server/utilities/completion §Completion Result
 
 
 def serve_discover(server: Server, ctx: Context) -> Message:
-    """Describe this server: server/discover §Response.
-
-    {"supportedVersions": [...], "capabilities": {...}, "instructions": ...}
-    """
+    """Describe this server: server/discover §Response."""
     return without_none(
         supportedVersions=versions(),
         capabilities=server.capabilities(ctx.version),
@@ -3912,8 +3864,7 @@ def serve_discover(server: Server, ctx: Context) -> Message:
 def serve_list(server: Server, ctx: Context) -> Message:
     """Serve a page of definitions: server/utilities/pagination.
 
-    {"tools": [...]}, for example, and `nextCursor` if there is more: the index of the
-    next page's first item, as text.
+    result: {"tools": [...], "nextCursor": the index of the next item, as text}.
     """
     kind = ctx.method.split("/")[-2]  # "templates" of "resources/templates/list"
     entries = list(server.offered(kind, ctx).values())
@@ -3944,9 +3895,8 @@ def serve_call_tool(server: Server, ctx: Context) -> Message:
     `structuredContent` or `isError`.
     """
     name = ctx.params["name"]
-    arguments = ctx.params.get("arguments") or {}
     entry = find_entry(ctx, "tool", name)
-    arguments, errors = entry.fit(arguments)
+    arguments, errors = entry.fit(ctx.params.get("arguments") or {})
     if errors:
         listed = "\n".join(errors)
         if ctx._rules.has("argument errors"):
@@ -3976,8 +3926,9 @@ def serve_get_prompt(server: Server, ctx: Context) -> Message:
         if flaw := shape_of("role content", "role content").flaw(item):
             raise TypeError(f'a message has "role" and "content": {item!r:.200}{flaw}')
         messages.append({**item, "content": content(item["content"])})
-    description = entry.definition.get("description")
-    return without_none(description=description, messages=messages)
+    return without_none(
+        description=entry.definition.get("description"), messages=messages
+    )
 
 
 # ---- resources
@@ -3990,8 +3941,7 @@ _ESCAPES = r"(?s)\.?([/\\]|$)|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|.*[\0\ufffd]"
 def find_resource(ctx: Context, uri: str) -> tuple[Entry, Message]:
     """Return the entry behind a URI and the values of its variables; or NotFound.
 
-    A resource goes before a template. RpcError: a variable escapes its path segment,
-    or does not fit its hint.
+    RpcError: a variable escapes its path segment, or does not fit its hint.
     """
     resources = ctx.server.offered("resources", ctx)
     if uri in resources:
@@ -4028,16 +3978,13 @@ def serve_read(server: Server, ctx: Context) -> Message:
 class Subscription:
     """A client that listens for changes: basic/patterns/subscriptions.
 
-        meta        the `_meta` of its messages
         methods     the notifications that the client gets
         uris        uri_key() of each URI that it watches
-        _granted    the filter to be acknowledged, until begin() has sent it
 
     It is one of `server.listeners` from begin() to end(), which any thread may call.
     """
 
     def __init__(self, ctx: Context) -> None:
-        """Grant what is allowed; RpcError: some is not."""
         self.ctx = ctx
         self.meta = {META_SUBSCRIPTION: ctx.id}
         self.methods: set[str] = set()
@@ -4079,7 +4026,7 @@ class Subscription:
                     "notifications/subscriptions/acknowledged",
                     {"notifications": self._granted, "_meta": self.meta},
                 )
-            except BaseException:  # it is answered with an error
+            except BaseException:
                 del ctx.server.listeners[self]
                 raise
             ctx._subscription = self
@@ -4100,7 +4047,6 @@ class Subscription:
             self.ctx.peer.push(message, self.ctx._emit)
 
     def end(self) -> None:
-        """Stop listening, and respond unless the client has cancelled."""
         ctx = self.ctx
         ctx.server.listeners.pop(self, None)
         if ctx.peer.running.pop(ctx.id, None) and not ctx.cancelled:
@@ -4158,12 +4104,13 @@ def serve_complete(server: Server, ctx: Context) -> Message:
     if isinstance(values, str):
         raise TypeError("a completer must return a list of str, not a str")
     values = [as_text(to_json(value)) for value in values]
-    completion = {
-        "values": values[:MAX_COMPLETIONS],
-        "total": len(values),
-        "hasMore": len(values) > MAX_COMPLETIONS,
+    return {
+        "completion": {
+            "values": values[:MAX_COMPLETIONS],
+            "total": len(values),
+            "hasMore": len(values) > MAX_COMPLETIONS,
+        }
     }
-    return {"completion": completion}
 
 
 # ---- [legacy] methods of a session
@@ -4235,10 +4182,8 @@ MAX_NAME_LENGTH = 1000  # of each name
 class Session:
     """The client's `initialize`, kept; it listens for all changes.
 
-        rules      the rules of its revision
         meta       who the client is and what it can do, as in a modern `_meta`
         ready      true once notifications/initialized has come
-        methods    the notifications of its revision and its server, but UPDATED
         uris       uri_key() of each URI of which it gets UPDATED
 
     It is one of `server.listeners` while messages can be sent to its peer.
@@ -4252,18 +4197,18 @@ class Session:
         self.rules = rules(version)
         info = params.get("clientInfo", {})
         named = {key: str(info[key])[:MAX_NAME_LENGTH] for key in _NAMES if key in info}
-        self.meta: Message = {
-            META_CLIENT: named,
-            META_CAPABILITIES: {},
-            META_LOG_LEVEL: "info",
-        }
         declared = params.get("capabilities", {})
+        usable = {}
         for row in METHODS.values():
             given = declared.get(row.capability)
             if isinstance(given, dict):
                 parts: Message = {part: {} for part in _PARTS if part in given}
-                usable = downgrade(self.rules, row.capability, parts)
-                self.meta[META_CAPABILITIES][row.capability] = usable
+                usable[row.capability] = downgrade(self.rules, row.capability, parts)
+        self.meta: Message = {
+            META_CLIENT: named,
+            META_CAPABILITIES: usable,
+            META_LOG_LEVEL: "info",
+        }
         self.ready = False
         self.methods = {
             method
@@ -4285,7 +4230,6 @@ class Session:
 
 # ---- open questions: a thread that takes one out of peer.questions must set its Future
 def take_response(peer: Peer, response: Message) -> None:
-    """Pass a response to its question; ignore one that has none."""
     taken = peer.questions.pop(response["id"], None)
     if not taken:
         return
@@ -4300,10 +4244,8 @@ def take_response(peer: Peer, response: Message) -> None:
 
 
 def fail_questions(peer: Peer, idents: list[Any], reason: str) -> None:
-    """Answer the open ones of these questions with an AskError."""
     for ident in idents:
-        question = peer.questions.pop(ident, None)
-        if question:
+        if question := peer.questions.pop(ident, None):
             question[1].set_exception(AskError(reason))
 
 
@@ -4331,8 +4273,7 @@ class LegacyContext(Context):
         self._submit(start)
 
     def _initialize(self) -> Message:
-        """Open a session: [2025-11-25] basic/lifecycle §Initialization. An unknown
-        revision is answered with our newest legacy one."""
+        """Open a session: [2025-11-25] basic/lifecycle §Initialization."""
         check_params(self.method, PARAMS[self.method], self.params)
         version = self.params["protocolVersion"]
         if version not in versions("legacy"):
@@ -4342,7 +4283,6 @@ class LegacyContext(Context):
         session = Session(server, peer, version, self.params)
         peer.register()
         is_told = peer.send is not drop  # false if the endpoint is stateless
-        declared = server.capabilities(version, tells=is_told)
         with server._lock:  # another one may come at the same moment
             server.listeners.pop(peer.session, None)
             session.open()
@@ -4352,7 +4292,7 @@ class LegacyContext(Context):
             server.listeners.pop(session, None)
         return without_none(
             protocolVersion=version,
-            capabilities=declared,
+            capabilities=server.capabilities(version, tells=is_told),
             serverInfo=downgrade(session.rules, "server", server.info),
             instructions=server.instructions,
         )
@@ -4392,8 +4332,8 @@ class LegacyContext(Context):
                 ident = next(peer.question_ids)
                 idents.append(ident)
                 peer.questions[ident] = question, futures[key]
-                request = as_asked(self._rules, question)
-                request = {"jsonrpc": "2.0", "id": ident, **request}
+                asked = as_asked(self._rules, question)
+                request = {"jsonrpc": "2.0", "id": ident, **asked}
                 # [2025-11-25] client/elicitation
                 if "url" in request.get("params", {}):
                     request["params"].setdefault("elicitationId", os.urandom(16).hex())
@@ -4482,9 +4422,6 @@ class Pipe(Peer):
     first, or a thread might still read.
 
         _deadline    until then, running handlers may finish; inf until stop()
-        _serving     a lock that stop() releases
-        _context     the context of run()'s caller; each message gets a copy
-        _writing     guards `_out`
 
     `_lock` guards these:
 
@@ -4532,7 +4469,6 @@ class Pipe(Peer):
 
     # ---- the reader and its deputy
     def _read(self, has_read: bool = False) -> None:
-        """Be the reader; after that, if a deputy has become it, empty the queue."""
         is_reader = True
         while is_reader and self._deadline == inf:
             line = self._read_line()
@@ -4557,7 +4493,6 @@ class Pipe(Peer):
         try:
             line = part = self._source.readline(MAX_MESSAGE_BYTES + 2)
             while len(part) >= MAX_MESSAGE_BYTES and not part.endswith(b"\n"):
-                # The rest is skipped.
                 part = self._source.readline(MAX_MESSAGE_BYTES)
         except (OSError, MemoryError):
             return b""
@@ -4573,7 +4508,7 @@ class Pipe(Peer):
         except RpcError as error:
             _log(f"{error}, in: {line!s:.200}")
             self.send(error_response(error, None, self.null_ids))
-        except Exception as problem:  # reading goes on
+        except Exception as problem:
             log_failure("a message", problem)
             self.send(error_response(RpcError(INTERNAL_ERROR), message, self.null_ids))
 
@@ -4636,7 +4571,6 @@ class Pipe(Peer):
             self._finish()
 
     def _await_hang_up(self) -> None:
-        """Notice that the client has closed our stdout."""
         import select
 
         if hasattr(select, "poll"):  # on Windows, the next write notices it
@@ -4646,7 +4580,6 @@ class Pipe(Peer):
             self.stop()
 
     def _finish(self) -> None:
-        """Let running handlers finish, and abandon the others."""
         if self._deadline == inf:  # an author's signal handler has raised
             self.stop()
         run_aside("mcp-close", self.close, self)  # it may wait for the client
@@ -4662,7 +4595,6 @@ class Pipe(Peer):
 
 
 def abandon(peer: Peer) -> None:
-    """Cancel all requests that run, and name them in the log."""
     left = list(peer.running.values())
     names = [f"{one.method} {one.params.get('name', '')}" for one in left]
     if names:
@@ -4706,7 +4638,7 @@ def serve_stdio(server: Server) -> None:
 #     data: {"jsonrpc": "2.0", "id": 1, "result": {...}}
 #
 # While a handler runs, nothing reads from its connection. So one thread, `mcp-check`,
-# looks for clients that have hung up, and for comments that are due. It never waits.
+# looks for clients that have hung up, and for comments that are due.
 
 __all__ += """
     AHEAD_BYTES BODY_SECONDS CHECK_SECONDS DRAIN_SECONDS KEEP_ALIVE_SECONDS
@@ -4897,12 +4829,15 @@ class Outbox:
         keeps      bytes of taken events to keep, for a client that comes back
         reader     the Answer that takes events, if any
         ended      true once nothing more is added
+        expires    when its session forgets it, once its answer has ended
 
-    `_moved` guards all fields. Any thread may call any method; only wait() waits.
+    `_moved` guards the fields before the last. Any thread may call any method; only
+    wait() waits.
     """
 
     def __init__(self, reader: Answer | None = None, keeps: int = 0) -> None:
         self.keeps = keeps
+        self.expires = inf
         self.name = os.urandom(16).hex()  # of its events; see section 14
         self.events: deque[bytes] = deque()
         self.changes: set[bytes] = set()
@@ -4991,7 +4926,6 @@ class Outbox:
                 return b""
             line = self.events[self.place - self.first]
             self.changes.discard(line)
-            # Only clients that may come back need its number.
             ident = f"{self.name}-{self.place}" if self.keeps else ""
             self.place += 1
             self.drop_old()
@@ -5021,11 +4955,10 @@ class Answer:
         complete    there    yes      events, and the end
         lost        any      yes      it has hung up
 
-        listens     true for a subscription, and for a GET: threads of other clients add
-                    their events, so only the connection's thread writes them
+        listens     true for a subscription, and for a GET: only the connection's thread
+                    writes
         greeting    the first event of the stream, which is not numbered
-        is_early    true until a handler starts: the status may say what is wrong with a
-                    message; never with a request of a session
+        is_early    true until a handler starts: an error may have its own status
         begun       true once the head of a stream has been sent
         written     when something was written last, or the request came
 
@@ -5138,7 +5071,6 @@ class Answer:
 
     # ---- clients that have hung up, or whose proxy may cut a silent connection
     def check(self) -> None:
-        """Act on a hang-up; send a comment that is due."""
         if not self.lock.acquire(blocking=False):
             return  # another thread is writing, and notices it
         try:
@@ -5384,10 +5316,9 @@ class Endpoint:
             raise exchange.flaw
         self._check_origin(exchange)
         path = exchange.path.rstrip("/") or "/"
-        verbs = {}
-        if path == self.path:
+        verbs = legacy_verbs(self, exchange, path)
+        if path == self.path and not verbs:
             verbs = {"POST": Endpoint.post}
-        verbs = legacy_verbs(self, exchange, path) or verbs
         # Its metadata: basic/authorization §Protected Resource Metadata Discovery.
         is_open = self.metadata and path in (_METADATA, _METADATA + self.path)
         if is_open and exchange.method in ("GET", "HEAD"):
@@ -5411,7 +5342,7 @@ class Endpoint:
             raise TypeError(
                 f"authorize= must return a JSON value, not {principal!r:.200}"
             ) from None
-        if principal is None or principal is False or principal in ("", [], {}):
+        if not principal and type(principal) not in (int, float):
             raise HttpError(401, "not authorized")
         return principal
 
@@ -5560,6 +5491,7 @@ class HttpSession(Peer):
     principal   a digest of its opener
     used        when the last request came
     own         the outbox for messages that belong to no POST
+    outboxes    this one and those of its POSTs, by name
     """
 
     def __init__(self, endpoint: Endpoint, exchange: Exchange) -> None:
@@ -5569,6 +5501,7 @@ class HttpSession(Peer):
         self._extra = exchange.extra
         self.used = time.monotonic()
         self.own = Outbox(keeps=REPLAY_BYTES)
+        self.outboxes = {self.own.name: self.own}
         self.id = os.urandom(16).hex()
 
     def check(self, ctx: Context) -> None:
@@ -5576,7 +5509,6 @@ class HttpSession(Peer):
         raise RpcError(INVALID_REQUEST, "a session serves legacy requests")
 
     def push(self, message: Message, send: Send = drop) -> None:
-        """Send a message that belongs to no POST."""
         self.own.add_note(message["method"], encode(message))
         self.own.drop_old()
         self.settle()
@@ -5590,14 +5522,14 @@ class HttpSession(Peer):
     def new_outbox(self, answer: Answer) -> Outbox:
         """Make an outbox that outlives its connection."""
         outbox = Outbox(answer, REPLAY_BYTES)
-        self.endpoint.sessions.keep(self, outbox)
+        self.outboxes[outbox.name] = outbox
         if self.session and self.session.rules.has("priming events"):
             answer.greeting = event(b"", f"{outbox.name}-0", retry=RETRY_MS)
         return outbox
 
     def end_answer(self, answer: Answer) -> None:
         if answer.outbox and not answer.listens:
-            self.endpoint.sessions.keep(self, answer.outbox, ASK_SECONDS)
+            answer.outbox.expires = time.monotonic() + ASK_SECONDS
         self.settle()
 
     def disconnect(self, send: Send) -> None:
@@ -5626,6 +5558,7 @@ class HttpSession(Peer):
     def close(self) -> None:
         """End the session; requests that are running are still answered."""
         self.endpoint.sessions.remove(self)
+        self.outboxes.clear()
         super().close()
         self.settle()
         if not self.own.reader:
@@ -5633,26 +5566,21 @@ class HttpSession(Peer):
 
 
 class Sessions:
-    """The sessions of an endpoint, and the outboxes of their POSTs.
+    """The sessions of an endpoint. Any thread may call any method.
 
-        _open       sessions by id
-        _outboxes   by session and name, and until when each is kept
-
-    `_lock` guards both. Any thread may call any method.
+    `_lock` is held while `_open`, the sessions by id, is changed.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._open: dict[str, HttpSession] = {}
-        self._outboxes: dict[tuple[Peer, str], tuple[Outbox, float]] = {}
         self._lock = threading.Lock()
 
     def all(self) -> list[HttpSession]:
-        with self._lock:
-            return list(self._open.values())
+        return list(self._open.values())
 
     def is_empty(self) -> bool:
-        return not (self._open or self._outboxes)
+        return not self._open
 
     def add(self, session: HttpSession) -> None:
         """Add a session, if need be in place of an idle one: the caller with most
@@ -5661,7 +5589,7 @@ class Sessions:
         with self._lock:
             evicted = None
             if len(self._open) >= MAX_SESSIONS:
-                counts = Counter(one.principal for one in self._open.values())
+                counts = Counter(one.principal for one in self.all())
                 evicted = min(
                     self._idle(),
                     key=lambda one: (-counts[one.principal], one.used),
@@ -5675,9 +5603,9 @@ class Sessions:
             evicted.close()
         self._endpoint.begin_checks()
 
-    def _idle(self) -> list[HttpSession]:  # call it while holding the lock
+    def _idle(self) -> list[HttpSession]:
         busy = {answer.peer for answer in list(self._endpoint.answers)}
-        return [one for one in self._open.values() if one not in busy]
+        return [one for one in self.all() if one not in busy]
 
     def find(self, exchange: Exchange) -> HttpSession:
         """Return the session that a request names; 404: it is gone, or another's."""
@@ -5694,35 +5622,24 @@ class Sessions:
     def remove(self, session: HttpSession) -> None:
         with self._lock:
             self._open.pop(session.id, None)
-            for key in [key for key in self._outboxes if key[0] is session]:
-                del self._outboxes[key]
-
-    def keep(self, session: Peer, outbox: Outbox, seconds: float = inf) -> None:
-        """Keep an outbox, so that its client can come back to an open session."""
-        key = session, outbox.name
-        with self._lock:
-            self._outboxes.pop(key, None)  # the order is that of their ends
-            if not session.closed:
-                self._outboxes[key] = outbox, time.monotonic() + seconds
-        self._endpoint.begin_checks()
-
-    def outbox(self, session: Peer, name: str) -> Outbox | None:
-        return self._outboxes.get((session, name), (None, 0))[0]
 
     def expire(self) -> None:
         """End sessions that have not been used for long. Forget outboxes whose answers
         have ended."""
         now = time.monotonic()
-        with self._lock:
-            idle = self._idle()
-            size = 0
-            for key, (outbox, until) in reversed(list(self._outboxes.items())):
-                size += outbox.size + 2**12  # and the outbox itself
-                if until < now or (size > MAX_KEPT_BYTES and until < inf):
-                    del self._outboxes[key]
-        for session in idle:
+        for session in self._idle():
             if session.used + SESSION_SECONDS < now:
                 session.close()
+        ended = {}
+        for session in self.all():
+            for outbox in list(session.outboxes.values()):
+                if outbox.expires < inf:
+                    ended[outbox] = session
+        size = 0
+        for outbox in sorted(ended, key=lambda one: -one.expires):
+            size += outbox.size + 2**12  # and the outbox itself
+            if outbox.expires < now or size > MAX_KEPT_BYTES:
+                ended[outbox].outboxes.pop(outbox.name, None)
 
 
 # ---- the endpoint for legacy clients
@@ -5758,8 +5675,7 @@ def serve_session_get(endpoint: Endpoint, exchange: Exchange) -> None:
     after = None
     if last:
         after = int(last[2])
-        if last[1] != session.own.name:
-            outbox = endpoint.sessions.outbox(session, last[1])
+        outbox = session.outboxes.get(last[1])
     answer = Answer(exchange, session, listens=True)
     answer.outbox = outbox
 
@@ -5807,7 +5723,6 @@ def serve_sse_post(endpoint: Endpoint, exchange: Exchange) -> None:
         session.own.add(encode(message))
         streams = [one.own for one in endpoint.sessions.all()]
         if sum(one.size for one in streams) > MAX_KEPT_BYTES:
-            # Too much waits for all clients together.
             max(streams, key=lambda one: one.size).give_up()
         session.settle()
 
@@ -5846,11 +5761,10 @@ def legacy_verbs(endpoint: Endpoint, exchange: Exchange, path: str) -> dict[str,
 
 
 # ======== 15. serve_http: the endpoint on sockets =====================================
-# Not MCP: skip on first reading. bearer() makes a function for `authorize=`. An
-# HttpServer gives each connection a thread, which reads requests and calls
-# Endpoint.serve() with a SocketExchange of each. A request is refused, and its
-# connection closed, if it is malformed in any way: a proxy might take it for two (RFC
-# 9112 §11.2).
+# Not MCP: skip on first reading. An HttpServer gives each connection a thread, which
+# reads requests and calls Endpoint.serve() with a SocketExchange of each. A request is
+# refused, and its connection closed, if it is malformed in any way: a proxy might take
+# it for two (RFC 9112 §11.2).
 #
 # The end loses no call (SIGTERM in a rolling restart, for example):
 #
@@ -5884,7 +5798,7 @@ _HEAD = rf"([!-~]+) ([!-~]+) (HTTP/1\.[0-9])\r\n((?:{_FIELD})*)\r\n"
 # If all places are taken, a new connection takes that of another one, in this order;
 # but never of one that serves, or that has sent 64 KiB in the last STALL_SECONDS.
 Step = IntEnum("Step", "CLOSES WAITS READS SENDS SERVES", start=0)
-CLOSES, WAITS, READS, SENDS, SERVES = Step  # faster than attributes
+CLOSES, WAITS, READS, SENDS, SERVES = Step
 _NEXT_STEPS = (  # those that may follow each step
     (),
     (READS, CLOSES),
@@ -5930,7 +5844,6 @@ class HttpServer:
         self._accepting = threading.Lock()
         self.patience = 0.3
         self.stopped = False
-        self._context = copy_context()
         is_v6 = ":" in host
         self.socket = socket.create_server(
             (host, port),
@@ -5947,7 +5860,6 @@ class HttpServer:
     # ---- accepting
     def serve_forever(self) -> None:
         """Accept connections. Handlers see the context of this call."""
-        self._context = copy_context()
         while not (self.stopped or self.endpoint.closed):
             self._accept()
             for sock, (_, due, _) in list(self.steps.items()):
@@ -5963,8 +5875,8 @@ class HttpServer:
         # On Windows, hang_up() does not end a send that waits.
         seconds = max(SEND_SECONDS, BODY_SECONDS)
         sock.settimeout(None if os.name == "posix" else seconds)
-        serve = partial(attempt, partial(self.serve, sock, address))
-        if self.admit(sock) and spawn("mcp-connection", serve):
+        serve = partial(copy_context().run, self.serve, sock, address)
+        if self.admit(sock) and spawn("mcp-connection", partial(attempt, serve)):
             return
         self.leave(sock)
         _log(f"503 for {address[0]}: too many connections")
@@ -6018,7 +5930,7 @@ class HttpServer:
                     while True:
                         data = self._read_head(sock, stream)
                         exchange = SocketExchange(self, sock, address, stream, data)
-                        self._context.copy().run(self.endpoint.serve, exchange)
+                        copy_context().run(self.endpoint.serve, exchange)
                         if exchange.closing:
                             break
                         self.step(sock, WAITS, MAX_IDLE_SECONDS)
@@ -6039,9 +5951,6 @@ class HttpServer:
         line = stream.readline(MAX_LINE_BYTES) if is_text else b""
         data = bytearray(line)
         if b" HTTP/1." in line:
-            # Usually the rest of the head has arrived, too, and is taken at once.
-            size = begin.find(b"\r\n\r\n") - len(line) + 2
-            data += stream.read(max(size, 0))
             while line.endswith(b"\r\n") and line != b"\r\n":
                 line = stream.readline(MAX_LINE_BYTES - len(data))
                 data += line
@@ -6185,9 +6094,7 @@ class SocketExchange(Exchange):
 
     def gone(self) -> bool:
         try:
-            if not is_ready(self.sock, to_write=False):
-                return False
-            return not self.sock.recv(1, 2)  # MSG_PEEK
+            return is_ready(self.sock, False) and not self.sock.recv(1, 2)  # MSG_PEEK
         except OSError:  # a reset
             return True
 

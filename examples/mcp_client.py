@@ -801,7 +801,7 @@ class StdioTransport(Transport):
         # stdout open.
         if self.exited.wait(1):
             self.ended.wait(CLOSE_STEP_SECONDS)
-            self.silent.wait(0.2)
+            self.silent.wait(CLOSE_STEP_SECONDS)
         if self.up and process is self.process:
             self.unread = not self.wrote or _left_unread(process)
             loss = Disconnected(

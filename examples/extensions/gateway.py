@@ -50,24 +50,23 @@ and questions pass through, even between different revisions. A question says wh
 server asks.
 
 A call runs on its handler's thread; one of a modern client to a legacy upstream, which
-may ask, on its own. It also writes progress and log messages to the client: one that
-reads slowly delays its own calls only, and log messages that are too many for it are
-left out. Each upstream has more threads: `keep-NAME` connects, fetches the lists, and
-reconnects when the upstream fails; meanwhile, only its tools are missing. `hear-NAME`
-waits for the changes that it announces. `watch-NAME` subscribes to URIs again, which
-may take long. Threads share dicts, each of which is changed or replaced in a single
-operation.
+may ask, on its own. The thread also writes progress and log messages to the client: one
+that reads slowly delays only its own calls, and log messages that are too many for it
+are left out. Each upstream has more threads: `keep-NAME` connects, fetches the lists,
+and reconnects when the upstream fails; meanwhile, only its tools are missing.
+`hear-NAME` waits for the changes that it announces. `watch-NAME` subscribes to URIs
+again, which may take long. Threads share dicts, each of which is changed or replaced in
+a single operation.
 
 Clients are kept apart: a question or a log message reaches the client whose call it
 belongs to, or is refused. On stdio, nothing says to which call it belongs, so it is
 refused while calls of several clients run; but a job that goes on after its call was
-answered is taken for the call that runs then. Nobody waits for a client that does not
-read: log messages that are too many for it are left out. A call that was cancelled,
-took too long or failed on the way counts until the server has answered it; further
-calls of other principals get a new connection, and those of its own one that is theirs
-alone. Request state is signed for its principal, server and request. Without `clients`,
-there is one principal: anyone who reaches the gateway may use it, and modern clients
-over HTTP (without sessions) share one connection, even with "session": "client".
+answered is taken for the call that runs then. A call that was cancelled, took too long
+or failed on the way counts until the server has answered it; further calls of other
+principals get a new connection, and those of its own one that is theirs alone. Request
+state is signed for its principal, server and request. Without `clients`, there is one
+principal: anyone who reaches the gateway may use it, and modern clients over HTTP
+(without sessions) share one connection, even with "session": "client".
 
 Known limits: lists are fetched without forwarded headers, and are the same for all
 clients; that a server on another machine has gone is noticed after CHECK_SECONDS,
@@ -257,8 +256,8 @@ KINDS = dict(
     ]
 )
 TASKS = "io.modelcontextprotocol/tasks"
-LISTS = ["tools", "prompts", "resources"]  # whose changes we subscribe to
-ASKING = ["elicitation/create", "sampling/createMessage", "roots/list"]
+LISTS = "tools", "prompts", "resources"  # whose changes we subscribe to
+ASKING = [name for name, row in METHODS.items() if row.way == "<"]
 QUESTION = {"method": {"enum": ASKING}, "params": OBJECT}
 RESULT_USED = {  # what we use in a result
     "_meta": OBJECT,
@@ -412,6 +411,12 @@ def without_answers(params: Message) -> Message:
     """Return the params of the request that was answered with a question."""
     added = ("inputResponses", "requestState")
     return {name: one for name, one in params.items() if name not in added}
+
+
+def pages_in(data: Any) -> list[Any]:
+    """Return the pages that an error's data asks the user to visit."""
+    pages = data.get("elicitations") if isinstance(data, dict) else None
+    return pages if isinstance(pages, list) else []
 
 
 def keys_of(table: Mapping[Any, Any], principal: str) -> list[Any]:
@@ -795,8 +800,7 @@ class Connection:
 
     def note_visits(self, data: Any, call: Call) -> None:
         """Do the same for an error that names pages."""
-        pages = data.get("elicitations") if isinstance(data, dict) else None
-        for page in pages if isinstance(pages, list) else []:
+        for page in pages_in(data):
             self._note_visit(page, call)
 
     def _hear(self, message: Message) -> None:
@@ -1024,8 +1028,8 @@ class Upstream:
         self.items: dict[str, dict[str, Message]] = {kind: {} for kind in KINDS}
         self.watched: dict[str, str] = {}  # URIs, and who asked for them first
         self.watcher = threading.Thread()  # the last one that subscribed to them
-        # subscriptions that it granted
-        self.heard: list[tuple[list[str], Subscription]] = []
+        # Subscriptions that it granted, by what they are for; they may have ended.
+        self.heard: dict[tuple[str, ...], Subscription] = {}
         self.changed: set[str] = set()  # URIs, which clients are told of soon
         self.main = Connection(self)
         # By client and forwarded headers, the one used last at the end.
@@ -1084,15 +1088,19 @@ class Upstream:
     def transport(self, connection: Connection) -> Transport:
         """Make the transport of a connection."""
         options, user = self.options, connection.user
-        shared, own = ({}, user) if user is not None else (options, {})
-        if "url" in options:
-            of_all, of_user = shared.get("headers", {}), own.get("headers", {})
-            headers = merge_headers(of_all, connection.values, of_user)
-            hook = self.login.hook(headers) if user is None else None
-            sse = options.get("sse", False)
-            return HttpTransport(options["url"], headers, authorize=hook, sse=sse)
-        env = {**(shared.get("env") or {}), **own.get("env", {})}
-        return StdioTransport(options["command"], environment(env), options.get("cwd"))
+        given = options if user is None else user
+        if "url" not in options:
+            env = environment(given.get("env") or {})
+            return StdioTransport(options["command"], env, options.get("cwd"))
+        headers, hook = given.get("headers", {}), None
+        # A forwarded header replaces one that is for all, but none of its user's.
+        if user is None:
+            headers = merge_headers(headers, connection.values)
+            hook = self.login.hook(headers)
+        else:
+            headers = merge_headers(connection.values, headers)
+        sse = options.get("sse", False)
+        return HttpTransport(options["url"], headers, authorize=hook, sse=sse)
 
     def as_asked(self, question: Any) -> Any:
         """Return a question that says who asks, in words that are not the upstream's
@@ -1161,7 +1169,7 @@ class Upstream:
                 if not self.closed.is_set():
                     self.woken.clear()
         finally:
-            self.client, self.heard = None, []
+            self.client, self.heard = None, {}
             self.ready.clear()
             for kind in KINDS.values():
                 self._publish(kind, {})
@@ -1169,7 +1177,7 @@ class Upstream:
     def _offer(self, client: Client) -> None:
         """Offer what the server offers now."""
         if client is not self.client:
-            self.client, self.why, self.heard = client, "it has just gone", []
+            self.client, self.why, self.heard = client, "it has just gone", {}
             self.instructions = str(client.instructions or "")[: 2 * MAX_INSTRUCTIONS]
             self.note("state", " is up")
         # Before they are listed, so that no change is missed.
@@ -1195,7 +1203,8 @@ class Upstream:
             if not self.main.is_up:
                 gone: Any = getattr(self.main.transport, "loss", None)
                 raise gone or Disconnected("it has ended")
-            is_heard = any(not one.over.is_set() for _, one in self.heard)
+            heard = list(self.heard.values())
+            is_heard = any(not one.over.is_set() for one in heard)
             is_told = client.modern and is_heard
             if not is_told:
                 self._look()
@@ -1210,14 +1219,11 @@ class Upstream:
                 if not one.calls and (has_left or one.used < long_ago):
                     self._end(key)
 
-    def _subscribe(self, client: Client, wanted: list[list[str]]) -> None:
+    def _subscribe(self, client: Client, wanted: list[tuple[str, ...]]) -> None:
         """Open the subscriptions that are missing, unless the client is replaced."""
-        for pair in list(self.heard):
-            if pair[1].over.is_set():
-                with contextlib.suppress(ValueError):  # another thread does the same
-                    self.heard.remove(pair)
         for one in wanted:
-            if self.client is client and one not in [what for what, _ in self.heard]:
+            known = self.heard.get(one)
+            if self.client is client and (known is None or known.over.is_set()):
                 self.listen(client, one)
 
     def _watch_again(self, client: Client) -> None:
@@ -1225,7 +1231,7 @@ class Upstream:
 
         def subscribe() -> None:
             with contextlib.suppress(OSError):  # the keeper connects again
-                self._subscribe(client, [[uri] for uri in list(self.watched)])
+                self._subscribe(client, [(uri,) for uri in list(self.watched)])
 
         if self.watched and not self.watcher.is_alive():
             name = "watch-" + self.name
@@ -1318,11 +1324,10 @@ class Upstream:
                 return scheme + ours[len(mark) :]
         return None if self.prefix else ours
 
-    def listen(self, client: Client, wanted: list[str]) -> None:
+    def listen(self, client: Client, wanted: tuple[str, ...]) -> None:
         """Subscribe to changes, if the server supports it."""
         with contextlib.suppress(*TROUBLE):
-            subscription = client.listen(wanted)
-            self.heard.append((wanted, subscription))
+            subscription = self.heard[wanted] = client.listen(wanted)
             threading.Thread(
                 target=self._hear,
                 args=(subscription,),
@@ -1378,7 +1383,8 @@ class Upstream:
         asked, state = params, params.get("requestState")
         if state is not None:
             asked = {**params, "requestState": self._opened(ctx, params)}
-        for _ in range(10):  # rounds of questions
+        rounds = mcp_client.MAX_ROUNDS
+        for _ in range(rounds):
             result = self._request(ctx, asked)
             if result.get("resultType") != "input_required":
                 return result
@@ -1394,7 +1400,7 @@ class Upstream:
             if "requestState" in result:
                 asked["requestState"] = result["requestState"]
         raise RpcError(
-            INTERNAL, f"The server {self.name} asked for input more than 10 times"
+            INTERNAL, f"The server {self.name} asked for input more than {rounds} times"
         )
 
     def _sealed(self, ctx: Context, params: Message, state: str) -> str:
@@ -1476,11 +1482,8 @@ class Upstream:
 
     def _with_name(self, data: Any) -> Any:
         """Return an error's data in which pages say who asks for them."""
-        pages = data.get("elicitations") if isinstance(data, dict) else None
-        if not isinstance(pages, list):
-            return data
-        asked = [self.as_asked({"params": page})["params"] for page in pages]
-        return {**data, "elicitations": asked}
+        asked = [self.as_asked({"params": page})["params"] for page in pages_in(data)]
+        return {**data, "elicitations": asked} if asked else data
 
     def send(self, call: Call, params: Message) -> Message:
         """Send a call on the connection for its client."""
@@ -1980,7 +1983,7 @@ class Profile(Server):
         if list(upstream.watched.values()).count(who) < MAX_WATCHED:
             upstream.watched[theirs] = who
             if upstream.client is not None:
-                upstream.listen(upstream.client, [theirs])
+                upstream.listen(upstream.client, (theirs,))
 
 
 def search_tools(tools: list[Message]) -> list[Message]:
@@ -2045,7 +2048,7 @@ def called_tool(given: Message) -> Message:
 
 LOGIN = "gateway-login"  # the key of our question to the user
 STATE = "gateway-talk-"  # how our request state begins
-QUESTIONS = {"elicitation", "sampling", "roots"}  # capabilities of a client
+QUESTIONS = {METHODS[name].capability for name in ASKING}  # of a client
 
 
 class NeedsLogin(RpcError):
@@ -2237,16 +2240,13 @@ def users_of(entry: host_files.Entry, known: set[str]) -> Message:
     if unknown:
         raise ValueError(f"/users: {unknown} must be among the clients")
     kind = "env" if entry.command else "headers"
+    found: Message = {}
     for user, given in users.items():
         if given.keys() != {kind}:
             raise ValueError(f"/users/{user} must have {kind}, and nothing else")
-    return {
-        user: {
-            kind: {name: expanded(value) for name, value in values.items()}
-            for kind, values in given.items()
-        }
-        for user, given in users.items()
-    }
+        values = {name: expanded(value) for name, value in given[kind].items()}
+        found[user] = {kind: values}
+    return found
 
 
 def options_of(entry: host_files.Entry, key_header: str, known: set[str]) -> Message:

@@ -580,7 +580,7 @@ def test_lists_do_not_wait_for_subscriptions():
                 wait_until(lambda: upstream.client not in (None, before))
                 assert upstream.ready.wait(PATIENCE) and names_of(front) == ["up__work"]
                 gate.set()
-                wait_until(lambda: ["app://1"] in [one for one, _ in upstream.heard])
+                wait_until(lambda: ("app://1",) in upstream.heard)
                 server.changed("app://1")
                 assert heard.get(timeout=PATIENCE) == "up+app://1"
 
@@ -2397,7 +2397,7 @@ def test_one_users_subscriptions_leave_room_for_others(monkeypatch):
         uris = [f"up+app://{number}" for number in range(4)]
         with bob.client.listen(uris), ann.client.listen([uris[3]], heard.put):
             assert set(upstream.watched.values()) == {'"bob"', '"ann"'}
-            wait_until(lambda: ["app://3"] in [one for one, _ in upstream.heard])
+            wait_until(lambda: ("app://3",) in upstream.heard)
             server.changed("app://3")
             assert heard.get(timeout=PATIENCE) == uris[3]
         assert len(upstream.watched) == 3
@@ -2482,6 +2482,17 @@ def test_headers_are_passed_on_over_http_sse_and_in_the_files_place():
                     assert json.loads(event_of(stream)["data"])["result"]
     (call,) = calls_of(site)
     assert call["x-tenant"] == "one" and call["x-own"] == "e"
+
+
+def test_a_forwarded_header_replaces_none_of_its_users():
+    users = {"ann": {"headers": {"x-tenant": "of ann"}}}
+    with raw_tool(forward=["X-Tenant"], users=users) as (upstream, site):
+        with crowd(upstream) as person:
+            headers = {"Authorization": "Bearer key-of-ann", "X-Tenant": "other"}
+            with client.connect(person.url, headers=headers) as ann:
+                ann.call_tool("raw__good")
+    (call,) = calls_of(site)
+    assert call["x-tenant"] == "of ann"
 
 
 WHO = """

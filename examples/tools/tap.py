@@ -239,10 +239,11 @@ class Handler(BaseHTTPRequestHandler):
         """Pass a request on, and its answer back."""
         # A page in a browser must not get to the server through us: the server may
         # trust this machine, and we may know its URL's secret query.
-        origin = self.headers.get("Origin")
-        if origin is None and self.headers.get("Sec-Fetch-Site") == "cross-site":
-            origin = "null"
-        names = [self.headers.get("Host", ""), *([] if origin is None else [origin])]
+        names = [self.headers.get("Host", "")]
+        if "Origin" in self.headers:
+            names.append(self.headers["Origin"])
+        elif self.headers.get("Sec-Fetch-Site") == "cross-site":
+            names.append("null")
         if not all(map(is_local, names)):
             self.send_error(403, explain=f"tap: Host, Origin: expected one of {LOCAL}")
             return
