@@ -25,6 +25,7 @@ const LISTS: Json = { // kind in `needs`, name of an item
 // A server that limits the rate of requests (over HTTP with 429) can refuse any.
 const LIMITED = { error: { message: { $match: "[Rr]ate.?limit|[Tt]oo many requests" } } };
 const BUSY = "time for it: it limits the rate of requests";
+const LEFT = "the other end has left";
 const OPTIONAL = ["ping", ...Object.keys(LISTS), ...Object.keys(MIRRORED), "resources/subscribe",
   "resources/unsubscribe", "completion/complete", "logging/setLevel", "subscriptions/listen"];
 const VERDICTS: Json = { MUST: "broken", SHOULD: "unwise", text: "remark" }, PAGES = 50;
@@ -268,7 +269,7 @@ class Talk {
       const value = found(), left = deadline - Date.now();
       if (value !== undefined) return value;
       if (left < 0) throw new Stop(due ? "no answer" : "silent", `no ${what} in time`);
-      if (this.ended && !this.inbox.length) throw new Stop("ended", "the other end has left");
+      if (this.ended && !this.inbox.length) throw new Stop("ended", LEFT);
       if (this.inbox.length) this.take(...this.inbox.shift()!);
       else await new Promise<void>((done) => { const timer = setTimeout(done, left); this.wake = () => { clearTimeout(timer); done(); }; });
     }
@@ -582,12 +583,14 @@ class Server {
     };
     await Promise.all(Array.from({ length: jobs }, work));
     const head = { carrier: this.carrier, revision: this.revision };
+    const lost = rows.filter((one) => one.verdict === "broken" && one.why === LEFT).map((one) => one.id);
     for (const row of rows) {
       const lacks = /broken|unwise|remark/.test(row.verdict) && row.refused.find((one: string) => !this.served.has(one));
       if (lacks) Object.assign(row, { verdict: "skipped", why: `the server has no ${lacks}` }); // nor is it demanded
       if (!row.finding) continue;
       const found = (findings[row.finding.id] ??= { ...head, id: row.finding.id, verdict: "remark", why: `${row.why} in ${row.id}` });
-      if (row.finding.sure) found.verdict = "broken";
+      const told = row.follows?.some((one: string) => lost.includes(one)); // of that end
+      if (row.finding.sure && !told) found.verdict = "broken";
     }
     const charged: Json[] = rules.map((rule) => ({ ...rule, ...head, verdict: rule.needs?.some((one: string) => this.lacks(one)) ? "skipped" : "passed" }));
     for (const [message, id] of messages)

@@ -85,6 +85,8 @@ class Server(Scene):
         self.gone = ""  # why nothing more is played
         self.slow = False  # it was silent when it was asked what it speaks
         self.findings: dict[str, Json] = {}  # rows of what no vector shows, by id
+        self.shown: list[Json] = []  # rows of the vectors that showed it
+        self.lost: set[str] = set()  # ids of vectors charged with the server's end
 
     # ---- connections
 
@@ -262,6 +264,7 @@ class Server(Scene):
             row.update(received=failure.args[1] if len(failure.args) > 1 else None)
             if talk:
                 row.update(sent=talk.sent, transcript=talk.transcript)
+                row["lost"] = bool(talk.link.ended)
             if talk and talk.all_refused():
                 row.update(refused=sorted(talk.all_refused()))
         if link and clean and "own" not in vector:
@@ -292,18 +295,19 @@ class Server(Scene):
             close_all(fresh)
             if again["verdict"] != "passed" or not_set_up or "finding" in row:
                 if row.get("finding") == "server-ended" and "finding" not in again:
-                    self.note({**row, "sure": False})
+                    self.shown.append({**row, "sure": False})
                 row = again
             else:
                 harm = {"harms": ORDER} if row["verdict"] == "broken" else {}
                 row.update(verdict="remark", order="passes alone", **harm)
         if "finding" in row:
-            self.note(row)
+            self.shown.append(row)
         return row, heard
 
     def note(self, row: Json) -> None:
         """Keep that the server has ended, or did not answer: once, with what was sent
-        last, whatever the vector is about."""
+        last, whatever the vector is about. A vector that is charged with an end is
+        enough for those that follow from it."""
         name = row["finding"]
         found = self.findings.setdefault(
             name,
@@ -312,7 +316,7 @@ class Server(Scene):
         found["alike"] = f"{found['alike']} {row['id']}".strip()
         if found["verdict"] == "remark":
             found.update({one: row.get(one) for one in ("why", "sent", "transcript")})
-        if row.get("sure"):
+        if row.get("sure") and not self.lost & set(row.get("follows", [])):
             found["verdict"] = "broken"
         elif name == "server-ended" or "foreign" in row:
             found["harms"] = "a client that sends this loses its server"
@@ -330,6 +334,8 @@ class Server(Scene):
             if "every" in vector:
                 continue
             row, heard = self.play_twice(vector, links)
+            if row.pop("lost", False) and row["verdict"] == "broken":
+                self.lost.add(row["id"])
             if "refused" in row:
                 refused.append(row)
             else:
@@ -347,6 +353,8 @@ class Server(Scene):
             lacks = sorted(set(row["refused"]) - self.served)
             if lacks:  # what is not offered is not demanded
                 row.update(verdict="skipped", why=f"the server has no {lacks[0]}")
+        for row in self.shown:
+            self.note(row)
         if self.gone:
             self.findings["no-answer"] = self.finding("no-answer", self.gone)
         for row in [*refused, *rows.values(), *self.findings.values()]:

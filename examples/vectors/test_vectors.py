@@ -490,6 +490,23 @@ def test_the_end_of_a_server_is_one_finding(tmp_path):
     assert end["verdict"] == "remark" and "loses its server" in end["harms"]
 
 
+@parametrize("runner", RUNNERS)
+@parametrize("root, verdict", [("die", "remark"), ("x", "broken")])
+def test_an_end_is_charged_once(tmp_path, runner, root, verdict):
+    """To the vector that waits, and not again where another that follows from it meets
+    the same end; a server that ends only in the other is found."""
+    wrong = {"request": root, "expect": {"error": {}}, "waits": "the rule is an answer"}
+    given = [{"request": root, "given": "premise"}, {"request": "die"}]
+    vectors = {
+        "first": {"follows": ["root"], "steps": given},
+        "root": {"steps": [wrong]},
+    }
+    words = [sys.executable, "-c", FRAIL]
+    rows = verdicts(tmp_path, vectors, *words, runner=runner)
+    found = {name: row["verdict"] for name, row in rows.items()}
+    assert found == {"first": "skipped", "root": "broken", "server-ended": verdict}
+
+
 DEAF = A_SERVER.replace('raise LookupError("no database")', "sys.stdin.read()")
 
 
