@@ -1420,15 +1420,24 @@ server.run()
 """
 
 
-def shell(tmp_path, lines, *options):
+def in_shell(run, tmp_path, *options, **more):
     put(tmp_path / "counter.py", COUNTER)
     program = str(HERE / "examples" / "mcp_cli.py")
-    return subprocess.run(
+    return run(
         [sys.executable, program, "shell", *options, str(tmp_path / "counter.py")],
-        input=textwrap.dedent(lines),
-        capture_output=True,
         encoding="utf-8",
         env={**os.environ, "PYTHONPATH": str(MCP_REF.parent)},
+        **more,
+    )
+
+
+def shell(tmp_path, lines, *options):
+    return in_shell(
+        subprocess.run,
+        tmp_path,
+        *options,
+        input=textwrap.dedent(lines),
+        capture_output=True,
         timeout=3 * PATIENCE,
         check=False,
     )
@@ -1465,8 +1474,23 @@ def test_the_shell_keeps_one_connection(tmp_path):
     words = ["no tool 'nothing'", "must be int", "login", "quotation", "--trace"]
     assert len(errors) == len(words)
     assert all(word in line for word, line in zip(words, errors))
-    assert "changed: tools" in found.stderr and found.returncode == 2
+    assert found.returncode == 2
     assert "does not announce changes of nobody://knows" in found.stderr
+
+
+def test_the_shell_tells_of_changes_when_they_come(tmp_path):
+    streams = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with in_shell(
+        subprocess.Popen, tmp_path, "--all-env", stdout=subprocess.DEVNULL, **streams
+    ) as process:
+        timer = threading.Timer(PATIENCE, process.kill)
+        timer.start()
+        process.stdin.write("listen tools\ncall add\n")
+        process.stdin.flush()
+        is_told = "changed: tools\n" in process.stderr  # reads up to this line
+        timer.cancel()
+        process.stdin.close()
+    assert is_told and process.returncode == 0
 
 
 def test_the_shell_ends_with_its_input(tmp_path):
