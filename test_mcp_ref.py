@@ -3054,7 +3054,8 @@ open b
 < 3 {}
 open a
 < 1 {}
-== fast calls are answered in their order, beside a slow one, too | on: modern pipe
+== fast calls are answered in their order, beside a slow one, too
+    | on: modern pipe | limits: {"BLINK_SECONDS": 0.5}
 > 0 :slow {"gate": "a"}
 wait a
 """
