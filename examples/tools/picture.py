@@ -146,7 +146,7 @@ def read_step(step: str, names: dict[str, str]) -> Record:
 
     record: Record = {}
     head, _, body = step.partition("\n\n")
-    if status := re.match(r"HTTP/1.1 (\d+)", head):
+    if status := re.match(r"HTTP/1.1 (\d{3})", head):
         record["status"] = int(status[1])
     elif "HTTP/1.1" in head:
         record["http"] = head.partition(" HTTP/1.1")[0]

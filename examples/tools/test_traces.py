@@ -219,3 +219,9 @@ def test_a_picture_shows_whatever_a_trace_has_as_text(tmp_path):
     left_out = int(re.search("([0-9,]+) are left out", page)[1].replace(",", ""))
     shown = len(re.findall(r'id="m\d+"', page))
     assert 'href="#m1"' in page and left_out + shown == 5003
+
+
+def test_a_picture_of_a_lesson_takes_the_first_digits_for_the_status(tmp_path):
+    path = tmp_path / "lesson.md"
+    path.write_text(f"# 1\n\n```mcp\n1< HTTP/1.1 200{'0' * 5000}\n```\n", "utf-8")
+    assert "200" in draw(path)
