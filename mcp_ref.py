@@ -610,7 +610,7 @@ def is_id(value: Any) -> bool:
     if type(value) not in (str, int) or len(source) > MAX_ID_LENGTH:  # no bool
         return False
     # encode() would change a lone surrogate.
-    return not re.search("[\ud800-\udfff]", source)
+    return source.isascii() or not re.search("[\ud800-\udfff]", source)
 
 
 def kind_of(message: Any) -> str:
@@ -1367,23 +1367,32 @@ class Schema:
             for pattern, part in node.get("patternProperties", {}).items()
         ]
         rest = self._compile(node.get("additionalProperties", True))
-        names = self._compile(node.get("propertyNames", True))
+        names = None
+        if "propertyNames" in node:
+            names = self._compile(node["propertyNames"])
         required = dict.fromkeys(node.get("required", ()))  # in their order
 
         def check(value: Any) -> Errors:
             if not isinstance(value, dict):
                 return ()
-            missing = [name for name in required if name not in value]
-            errors = [_at(name, ": is required") for name in missing]
+            errors = []
+            for name in required:
+                if name not in value:
+                    errors.append(_at(name, ": is required"))
             for name, item in value.items():
                 if len(errors) >= MAX_ERRORS:
                     break
                 checks = [known[name]] if name in known else []
-                checks += [one for pattern, one in patterns if pattern.search(name)]
+                for pattern, one in patterns:
+                    if pattern.search(name):
+                        checks.append(one)
                 # `additionalProperties` is for members that no other keyword names.
                 for one in checks or [rest]:
-                    errors += [_at(name, error) for error in one(item)]
-                errors += [_at(name, f": its name{error[1:]}") for error in names(name)]
+                    for error in one(item):
+                        errors.append(_at(name, error))
+                if names:
+                    for error in names(name):
+                        errors.append(_at(name, f": its name{error[1:]}"))
             return errors
 
         return check
@@ -1401,7 +1410,8 @@ class Schema:
                     break
                 # `items` is for the items after those of `prefixItems`.
                 one = first[index] if index < len(first) else rest
-                errors += [_at(index, error) for error in one(item)]
+                for error in one(item):
+                    errors.append(_at(index, error))
             return errors
 
         return check
@@ -6102,7 +6112,8 @@ class SocketExchange(Exchange):
 
     def gone(self) -> bool:
         try:
-            return is_ready(self.sock, False) and not self.sock.recv(1, 2)  # MSG_PEEK
+            has_news = is_ready(self.sock, to_write=False)
+            return has_news and not self.sock.recv(1, 2)  # MSG_PEEK
         except OSError:  # a reset
             return True
 
