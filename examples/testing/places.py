@@ -386,13 +386,15 @@ def status_of(process, cause: str) -> int:
 def called(program, *words, text="", cwd=HERE, **environ):
     """Call the main() of a program that is imported, as its command does; return what
     became of it. A process of its own would cost as much as ten of its tests."""
-    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in "oe"]
+    texts = {"stdin": text, "stdout": "", "stderr": ""}
+    streams = {
+        name: io.TextIOWrapper(io.BytesIO(one.encode()), "utf-8")
+        for name, one in texts.items()
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(cwd)
         patch.setattr(sys, "argv", [program.__file__, *words])
-        for name, stream in zip(
-            ("stdin", "stdout", "stderr"), [io.StringIO(text), *streams]
-        ):
+        for name, stream in streams.items():
             patch.setattr(sys, name, stream)
         for name, value in environ.items():
             patch.setenv(name, value)
@@ -404,8 +406,8 @@ def called(program, *words, text="", cwd=HERE, **environ):
             if isinstance(status, str):  # as Python does
                 print(status, file=sys.stderr)
                 status = 1
-        printed = []
-        for stream in streams:
-            stream.flush()
-            printed.append(stream.buffer.getvalue().decode("utf-8", "replace"))
+    printed = []
+    for name in ("stdout", "stderr"):
+        streams[name].flush()
+        printed.append(streams[name].buffer.getvalue().decode("utf-8", "replace"))
     return subprocess.CompletedProcess(words, status or 0, *printed)
