@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 from typing import Any
@@ -22,6 +21,7 @@ from testing.places import (
     OPENING,
     READY,
     TOOLS,
+    called,
     command,
     modern,
     run_printed,
@@ -31,6 +31,7 @@ from testing.scripts import (
     MCP_REF,
     ORDER,
     PATIENCE,
+    PYTHON,
     Context,
     client,
     limits,
@@ -41,14 +42,17 @@ from testing.scripts import (
     wait_until,
 )
 
+check = load("check", TOOLS / "check.py")
+config = load("config", TOOLS / "config.py")
+reference = load("reference", TOOLS / "reference.py")
+
 # ======== The course, beyond what its docstrings print
 
 
 @needs_posix
 def test_the_check_finds_no_flaw_in_a_good_server():
-    check = load("check", TOOLS / "check.py")
     check.SECONDS = 3 * PATIENCE
-    hello = [sys.executable, str(COURSE / "01_hello_server.py")]
+    hello = [*PYTHON, str(COURSE / "01_hello_server.py")]
     assert [check.play(hello, *row[1:]) for row in check.HOSTS] == [""] * len(
         check.HOSTS
     )
@@ -63,12 +67,11 @@ def test_the_check_finds_no_flaw_in_a_good_server():
     ],
 )
 def test_the_check_waits_for_no_reader_and_for_no_line_end(flaw, said, tmp_path):
-    check = load("check", TOOLS / "check.py")
     check.SECONDS = 1.0 if said else 3 * PATIENCE
     (tmp_path / "s.py").write_text(f"import sys, time; {flaw}\n{ONLY_MODERN}")
     if said:
         (tmp_path / "s.py").write_text(f"import sys, time; {flaw}; time.sleep(60)")
-    found = check.play([sys.executable, str(tmp_path / "s.py")], *check.HOSTS[0][1:])
+    found = check.play([*PYTHON, str(tmp_path / "s.py")], *check.HOSTS[0][1:])
     assert said in found and bool(said) == bool(found), found
 
 
@@ -87,8 +90,8 @@ for line in sys.stdin:
 @needs_posix
 def test_the_check_says_which_hosts_cannot_use_a_modern_server(tmp_path):
     (tmp_path / "only.py").write_text(ONLY_MODERN)
-    check = str(TOOLS / "check.py")
-    done = command(check, "--timeout", f"{PATIENCE}", str(tmp_path / "only.py"))
+    words = [*PYTHON, str(tmp_path / "only.py")]
+    done = called(check, "--timeout", f"{PATIENCE}", "--", *words)
     first, *lines = done.stdout.splitlines()
     assert first == "modern only: these hosts cannot use it"
     assert [line.split(" ", 1)[0] for line in lines[:4]] == ["", "", "", "ok"]
@@ -234,7 +237,7 @@ def test_what_to_paste_is_found_out_by_importing_the_file(tmp_path, source, word
     file = tmp_path / "given\u2603\U0001f600.py"
     file.write_text(source)
     shutil.copy(HERE / "examples" / "mcp_cli.py", tmp_path / "mcp_cli.py")
-    done = command(str(TOOLS / "config.py"), str(file), "it")
+    done = called(config, str(file), "it")
     if isinstance(words, str):
         assert done.returncode == 1 and words in done.stderr
         return
@@ -250,6 +253,7 @@ def test_what_to_paste_is_found_out_by_importing_the_file(tmp_path, source, word
 
 
 replay = load("replay", COURSE / "lessons" / "replay.py")
+replay.COMMAND[:1] = PYTHON
 
 
 # for each exercise: what a learner gets wrong in the solution, a word of the check
@@ -321,7 +325,7 @@ def test_lessons_and_files_are_in_one_order():
 
 
 def test_the_page_to_print_is_what_the_tables_say():
-    done = command(str(TOOLS / "reference.py"))
+    done = called(reference)
     path = COURSE / "reference.md"
     assert not done.stderr and done.stdout == path.read_text("utf-8"), (
         f"run `python3 examples/tools/reference.py > {path.relative_to(HERE)}`"

@@ -30,6 +30,7 @@ from testing.scripts import (
     NEWEST_LEGACY,
     OLDEST,
     PATIENCE,
+    PYTHON,
     Site,
     Stage,
     begin,
@@ -47,7 +48,7 @@ from testing.scripts import (
     wait_until,
 )
 
-GATEWAY = [sys.executable, gw.__file__]
+GATEWAY = [*PYTHON, gw.__file__]
 ENDS = []  # ends what gateway() started
 STAGES = []  # the last one is the current test's
 
@@ -228,7 +229,7 @@ def pid_upstream(folder, **options):
 
 
 def pid_entry(folder) -> dict:
-    return {"command": [sys.executable, "pid.py"], "cwd": str(folder)}
+    return {"command": [*PYTHON, "pid.py"], "cwd": str(folder)}
 
 
 def test_gateway_survives_an_upstream_that_dies(tmp_path, monkeypatch):
@@ -1051,7 +1052,7 @@ def test_a_line_that_is_too_large_fails_the_request_that_it_answers(tmp_path, or
                 ordered = {{name: answer[name] for name in {order.split()}}}
                 print(json.dumps(ordered), flush=True)
         """
-    options = {"command": [sys.executable, "-c", code], "maxBytes": 10_000}
+    options = {"command": [*PYTHON, "-c", code], "maxBytes": 10_000}
     upstream = gw.Upstream("wide", options)
     with fronting(upstream) as front:
         assert upstream.tried.wait(PATIENCE)
@@ -1155,7 +1156,7 @@ def test_a_server_gets_what_hosts_give(tmp_path, monkeypatch):
         server.run()
     """
     own = {"PYTHONPATH": str(MCP_REF.parent), "no_proxy": "mine"}
-    options = {"command": [sys.executable, "-c", code], "env": own}
+    options = {"command": [*PYTHON, "-c", code], "env": own}
     with fronting(gw.Upstream("it", options)) as front:
         found = json.loads(said(front, "it__env"))
     assert found["HTTPS_PROXY"] == "http://proxy.test:1" and "MY_TOKEN" not in found
@@ -1640,8 +1641,8 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
 @parametrize(
     "options, word",
     [
-        ({"command": [sys.executable, "-c", FAIL, SECRET]}, "bad: *** of it"),
-        ({"command": [sys.executable, "-c", FAIL, "--key=" + SECRET]}, "bad: ***"),
+        ({"command": [*PYTHON, "-c", FAIL, SECRET]}, "bad: *** of it"),
+        ({"command": [*PYTHON, "-c", FAIL, "--key=" + SECRET]}, "bad: ***"),
         ({"command": ["/none/such", SECRET]}, "cannot start ['/none/such']"),
         # Everything in one word.
         ({"command": ["/none/such --key=" + SECRET]}, "arguments belong in args"),
@@ -1651,19 +1652,19 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
         ({"command": [f"/none/such\u00a0--key:{SECRET}"]}, "in args"),
         ({"command": [f"/none/such -p{SECRET}"]}, "in args"),
         ({"command": ["/none/such --key s3cre"]}, "in args"),
-        ({"command": [sys.executable, "-c", FAIL, "-p" + SECRET]}, "bad: *** of"),
-        ({"command": [sys.executable, "-c", FAIL, "--k:" + SECRET]}, "bad: *** of"),
-        ({"command": [sys.executable, "-c", FAIL, "--verbose"]}, "bad: --verbose of"),
+        ({"command": [*PYTHON, "-c", FAIL, "-p" + SECRET]}, "bad: *** of"),
+        ({"command": [*PYTHON, "-c", FAIL, "--k:" + SECRET]}, "bad: *** of"),
+        ({"command": [*PYTHON, "-c", FAIL, "--verbose"]}, "bad: --verbose of"),
         (
             {
                 "command": [
-                    sys.executable,
+                    *PYTHON,
                     f"{os.path.normpath('/none/such.py')} --key {SECRET}",
                 ]
             },
             "exit status",
         ),
-        ({"command": [sys.executable, "a\0b" + SECRET]}, "cannot start"),
+        ({"command": [*PYTHON, "a\0b" + SECRET]}, "cannot start"),
         ({"command": ["a\0b" + SECRET]}, "cannot start"),
         ({"url": "http://127.0.0.1:9/m cp?key=" + SECRET}, "down"),
         ({"url": "http://127.0.0.1:9/mcp?a=b&key=" + SECRET + " "}, "down"),
@@ -1676,10 +1677,10 @@ FAIL = "import sys; sys.exit('bad: ' + ' '.join(sys.argv[1:]) + ' of ' + %r)" % 
         ({"url": "http://127.0.0.1:9/mcp", "headers": {"X": SECRET + "\n"}}, "down"),
         ({"url": "http://127.0.0.1:9/mcp?key=" + SECRET}, "nothing listens"),
         ({"url": f"http://ann:{SECRET}@127.0.0.1:9/mcp"}, "listens"),
-        ({"command": [sys.executable, "-c", TELLS], "env": {"K": SECRET}}, "bad: ***"),
+        ({"command": [*PYTHON, "-c", TELLS], "env": {"K": SECRET}}, "bad: ***"),
         (
             {
-                "command": [sys.executable, "-c", TELLS],
+                "command": [*PYTHON, "-c", TELLS],
                 "env": {"K": f"a key\n{SECRET}"},
             },
             "exit status 1",
@@ -1822,7 +1823,7 @@ def crowd(*upstreams, **options):
 
 def late_upstream(before=""):
     """Return an upstream that runs LATE; in `came` is a line for each late call."""
-    upstream = gw.Upstream("up", {"command": [sys.executable, "-c", before + LATE]})
+    upstream = gw.Upstream("up", {"command": [*PYTHON, "-c", before + LATE]})
     upstream.came = queue.SimpleQueue()
     upstream.say = lambda line: line == "late" and upstream.came.put(line)
     return upstream
@@ -2519,7 +2520,7 @@ def test_each_user_has_credentials_of_their_own(tmp_path, monkeypatch, capsys):
             },
         }
         here = {
-            "command": [sys.executable, "who.py"],
+            "command": [*PYTHON, "who.py"],
             "cwd": str(tmp_path),
             "env": {"TOKEN": "for lists"},
             "users": {
@@ -2816,7 +2817,7 @@ def test_the_end_leaves_no_connection_of_a_client_behind(tmp_path):
         runpy.run_path('pid.py')
         signal.pause()  # it must be ended
     """
-    entry = {"command": [sys.executable, "-c", code], "cwd": str(tmp_path)}
+    entry = {"command": [*PYTHON, "-c", code], "cwd": str(tmp_path)}
     config = configure(tmp_path, {"servers": {"pid": {**entry, "session": "client"}}})
     options = {"env": COVERAGE, "revision": NEWEST_LEGACY}
     with client.connect([*GATEWAY, config], **options) as front:

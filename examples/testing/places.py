@@ -382,3 +382,33 @@ def status_of(process, cause: str) -> int:
     with contextlib.suppress(subprocess.TimeoutExpired):
         return process.wait(PATIENCE)
     pytest.fail(f"the process still runs, {PATIENCE:g} s after its end by {cause}")
+
+
+def called(program, *words, text="", cwd=HERE, **environ):
+    """Call the main() of a program that is imported, as its command does; return what
+    became of it. A process of its own would cost as much as ten of its tests."""
+    texts = {"stdin": text, "stdout": "", "stderr": ""}
+    streams = {
+        name: io.TextIOWrapper(io.BytesIO(one.encode()), "utf-8")
+        for name, one in texts.items()
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(cwd)
+        patch.setattr(sys, "argv", [program.__file__, *words])
+        for name, stream in streams.items():
+            patch.setattr(sys, name, stream)
+        for name, value in environ.items():
+            patch.setenv(name, value)
+        try:
+            takes = program.main.__code__.co_argcount
+            status = program.main(list(words)) if takes else program.main()
+        except SystemExit as end:
+            status = end.code
+            if isinstance(status, str):  # as Python does
+                print(status, file=sys.stderr)
+                status = 1
+    printed = []
+    for name in ("stdout", "stderr"):
+        streams[name].flush()
+        printed.append(streams[name].buffer.getvalue().decode("utf-8", "replace"))
+    return subprocess.CompletedProcess(words, status or 0, *printed)

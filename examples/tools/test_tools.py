@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -13,17 +14,19 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 from unittest import mock
 from urllib.parse import urlsplit
 
 import pytest
-from testing.places import COURSE, OPENING, TOOLS, draw, said
+from testing.places import COURSE, OPENING, TOOLS, called, command, draw, said
 from testing.scripts import (
     NEWEST,
     NEWEST_LEGACY,
     OLDEST,
     PATIENCE,
+    PYTHON,
     Site,
     begin,
     client,
@@ -39,28 +42,23 @@ from testing.scripts import (
 
 config = load("config", TOOLS / "config.py")
 check = load("check", TOOLS / "check.py")
+reload = load("reload", TOOLS / "reload.py")
+tap = load("tap", TOOLS / "tap.py")
+walk = load("walk", TOOLS / "walk.py")
+walk_page = sys.modules["walk_page"]
 HELLO = str(COURSE / "01_hello_server.py")
 
 
-def tool(name, *words, cwd=None, text="", patience=3 * PATIENCE, **environ):
-    """Run a tool; return its status, output and stderr."""
-    done = subprocess.run(
-        [sys.executable, str(TOOLS / name), *words],
-        input=text,
-        capture_output=True,
-        encoding="utf-8",
-        cwd=cwd,
-        env={**os.environ, **environ},
-        timeout=patience,
-        check=False,
-    )
+def tool(program, *words, **options):
+    """Call a tool; return its status, output and stderr."""
+    done = called(program, *words, **options)
     return done.returncode, done.stdout, done.stderr
 
 
 @parametrize("name", ["config.py", "check.py", "tap.py", "reload.py", "walk.py"])
-def test_a_tool_explains_itself(name):
-    status, out, err = tool(name, "--help")
-    assert (status, err) == (0, "") and name in out
+def test_a_tool_is_a_command_that_explains_itself(name):
+    done = command(str(TOOLS / name), "--help")
+    assert (done.returncode, done.stderr) == (0, "") and name in done.stdout
 
 
 # ======== What to paste
@@ -93,7 +91,7 @@ URL = "https://user:pw@mcp.example.com/s/SESAME/mcp?key=SESAME"
 
 
 def test_a_url_is_written_as_each_host_wants_it():
-    status, out, err = tool("config.py", URL)
+    status, out, err = tool(config, URL)
     assert status == 0 and out.isascii() and not err
     found = blocks(out)
     name = "mcp-example-com"  # nothing that may be secret
@@ -112,7 +110,7 @@ def test_a_url_is_written_as_each_host_wants_it():
 
 def test_a_file_of_functions_is_served_by_the_command(tmp_path):
     (tmp_path / "given.py").write_text("def seven() -> int: return 7\n")
-    found = blocks(tool("config.py", str(tmp_path / "given.py"))[1])
+    found = blocks(tool(config, str(tmp_path / "given.py"))[1])
     entry = found["Claude Code"]["mcpServers"]["given"]
     assert Path(entry["args"][0]).name == "mcp_cli.py"
     with client.connect([entry["command"], *entry["args"]]) as one:
@@ -120,7 +118,7 @@ def test_a_file_of_functions_is_served_by_the_command(tmp_path):
 
 
 def test_each_hosts_file_is_named_on_each_system():
-    out = tool("config.py", HELLO, "hello")[1]
+    out = tool(config, HELLO, "hello")[1]
     for path in (
         "~/.claude.json",
         ".mcp.json",
@@ -156,7 +154,7 @@ def test_a_name_is_right_in_toml(name):
 
 
 def test_a_name_that_hosts_refuse_is_said():
-    status, out, err = tool("config.py", HELLO, "my server")
+    status, out, err = tool(config, HELLO, "my server")
     assert status == 0 and "64" in err and '[mcp_servers."my server"]' in out
 
 
@@ -188,9 +186,13 @@ def home(tmp_path):
     }
 
 
-def write(home, *words, text=""):
+ENTRY_OF = functools.lru_cache(config.entry_of)  # a process imports the file
+
+
+def write(home, *words):
     folder = Path(home["HOME"]) / "project"
-    return tool("config.py", "--write", *words, cwd=folder, text=text, **home)
+    with mock.patch.object(config, "entry_of", ENTRY_OF):
+        return tool(config, "--write", *words, cwd=folder, **home)
 
 
 def test_an_entry_is_put_beside_the_others_and_the_old_file_is_kept(home, tmp_path):
@@ -328,7 +330,7 @@ ONLY_NEWEST = {"supportedVersions": [NEWEST], "capabilities": {}}
 def odd(**answers):
     """A command for a server; methods are written with _ for /."""
     found = {name.replace("_", "/"): answer for name, answer in answers.items()}
-    return [sys.executable, "-c", ODD, json.dumps(found)]
+    return [*PYTHON, "-c", ODD, json.dumps(found)]
 
 
 @needs_posix
@@ -345,8 +347,7 @@ def odd(**answers):
     ],
 )
 def test_initialize_on_a_fresh_process_tells_who_serves_old_hosts(answers, wanted):
-    command = [sys.executable, "-c", ODD, json.dumps(answers)]
-    assert check.is_modern_only(command) is wanted
+    assert check.is_modern_only(odd(**answers)) is wanted
 
 
 def refused(*tools):
@@ -391,8 +392,10 @@ def test_the_check_lists_all_pages_and_prints_nothing_as_it_is():
     rest = [{"name": f"n {n}"} for n in range(30)]
     pages = [{"tools": [evil], "nextCursor": ""}, {"tools": rest}]
     lists = {"tools_list": pages, "prompts_list": {}, "resources_list": {}}
-    command = odd(initialize=SESSION, **lists)
-    status, out, err = tool("check.py", "--timeout", str(PATIENCE), "--", *command)
+    patient = mock.patch.object(check, "SECONDS", PATIENCE)
+    with patient:  # --timeout sets it, too
+        words = ["--timeout", str(PATIENCE), "--"]
+        status, out, err = tool(check, *words, *odd(initialize=SESSION, **lists))
     careful = [line for line in out.splitlines() if line.startswith("careful")]
     assert "a\\x1b[2J\\u202e" in careful[0] and not {"\x1b", "\u202e"} & {*out}
     assert len(careful) == 21 and "41 more" in careful[-1]
@@ -401,7 +404,7 @@ def test_the_check_lists_all_pages_and_prints_nothing_as_it_is():
 @needs_posix
 def test_a_server_cannot_write_to_the_terminal_by_its_flaws():
     script = "input(); print('\\x1b[2J\\u202ex', flush=True); input()"
-    status, out, err = tool("check.py", sys.executable, "-c", script)
+    status, out, err = tool(check, *PYTHON, "-c", script)
     assert status == 1 and "trouble" in out
     assert "\x1b" not in out + err and "\u202e" not in out + err
 
@@ -413,18 +416,23 @@ def records_in(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
+class Tap(tap.Tap):
+    """Its end waits for all that it still records."""
+
+    daemon_threads = False
+
+
 @contextlib.contextmanager
 def tapped(tmp_path, url):
     """Tap a server over HTTP; yield the tap's URL, and what it has recorded so far."""
-    log = tmp_path / "log"
-    words = [sys.executable, str(TOOLS / "tap.py"), str(log), "--http", "0", url]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, encoding="utf-8") as tap:
+    with open(tmp_path / "log", "ab") as log, Tap(log.fileno(), 0, url) as one:
+        serving = begin(one.serve_forever, 0.01)
+        place = f"http://127.0.0.1:{one.server_address[1]}{one.url.path}"
         try:
-            yield tap.stderr.readline().split()[1], lambda: records_in(log)
+            yield place, lambda: records_in(tmp_path / "log")
         finally:
-            tap.terminate()
-            status = tap.wait(PATIENCE)
-            assert (os.name == "nt" or status == 0) and not tap.stderr.read()
+            one.shutdown()
+            serving.result(PATIENCE)
 
 
 @parametrize("version", [NEWEST, NEWEST_LEGACY, OLDEST])
@@ -463,8 +471,7 @@ def test_the_tap_records_what_passes_over_http(tmp_path, version):
     assert heard[-1]["authorization"] == "Bearer sesame"
     text = json.dumps(found)
     assert "mcp-session-id" not in text  # whoever has it, has the session
-    assert "sesame" not in text and found[0]["program"] == "tap"
-    assert {one.get("on") for one in found[1:]} <= {one["on"] for one in found[1:]}
+    assert "sesame" not in text and all("on" in one for one in found)
     messages = [one["message"] for one in found if "message" in one]
     calls = [one for one in messages if one.get("method") == "tools/call"]
     answers = {one.get("id") for one in messages if "result" in one}
@@ -542,7 +549,6 @@ def test_a_client_that_leaves_before_the_answer_is_noticed(tmp_path):
 @parametrize("end", [b"\n", b"\r\n", b"\r"])
 @parametrize("piece", [1, 2, 3, 5, 1000])
 def test_an_event_is_found_wherever_it_is_cut(end, piece):
-    tap = load("tap", TOOLS / "tap.py")
     lines = b'id: 1||data: {"a":|data: 2}||: ping||data: 3'
     body = lines.replace(b"|", end)
     events = tap.Events(True, None)
@@ -555,7 +561,6 @@ def test_an_event_is_found_wherever_it_is_cut(end, piece):
 
 def test_a_long_event_is_searched_once():
     """Each piece was searched with all that had come before: 16 MiB took minutes."""
-    tap = load("tap", TOOLS / "tap.py")
     events = tap.Events(True, None)
     began = time.thread_time()
     came = [one for _ in range(4100) for one in events.feed(b"data: x\n" * 512)]
@@ -616,11 +621,21 @@ def test_the_tap_is_no_way_around_the_servers_checks(tmp_path, headers, status):
             assert not site.asked
 
 
-def test_a_server_that_is_gone_is_said_to_the_client(tmp_path):
-    with tapped(tmp_path, "http://127.0.0.1:1/mcp") as (url, records):
-        with pytest.raises(Exception, match="502"):
-            client.connect(url, timeout=PATIENCE)
-        assert "refused" in records()[-1]["text"].lower()
+def test_the_tap_runs_until_it_is_stopped(tmp_path):
+    """A server that is gone is said to the client."""
+    log, gone = tmp_path / "log", "http://127.0.0.1:1/mcp"
+    words = [*PYTHON, str(TOOLS / "tap.py"), str(log), "--http", "0", gone]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, encoding="utf-8") as process:
+        try:
+            url = process.stderr.readline().split()[1]
+            with pytest.raises(Exception, match="502"):
+                client.connect(url, timeout=PATIENCE)
+        finally:
+            process.terminate()
+        status = process.wait(PATIENCE)
+        assert (os.name == "nt" or status == 0) and not process.stderr.read()
+    first, *_, last = records_in(log)
+    assert first["program"] == "tap" and "refused" in last["text"].lower()
 
 
 @parametrize("body", [b"", b"{}", b"[" * 9, b"\xff", b"x" * 100_000])
@@ -645,9 +660,10 @@ def test_bodies_pass_the_tap_as_they_are(tmp_path, body):
 def test_stderr_is_recorded_too(tmp_path):
     log = str(tmp_path / "log")
     script = "import sys; print('\u2603x', file=sys.stderr); print(input())"
-    words = ["--stderr", log, sys.executable, "-X", "utf8", "-c", script]
-    status, out, err = tool("tap.py", *words, text='{"id": 1}\n', PYTHONUTF8="1")
-    assert (status, out, err.strip()) == (0, '{"id": 1}\n', "\u2603x")
+    words = ["--stderr", log, *PYTHON, "-X", "utf8", "-c", script]
+    done = command("-X", "utf8", str(TOOLS / "tap.py"), *words, text='{"id": 1}\n')
+    assert (done.returncode, done.stdout) == (0, '{"id": 1}\n')
+    assert done.stderr.strip() == "\u2603x"
     said = [one for one in records_in(tmp_path / "log") if one.get("way") == "!"]
     assert [one["text"] for one in said] == ["\u2603x"]
     assert "What is wrong" in draw(tmp_path / "log")
@@ -658,12 +674,12 @@ def test_stderr_is_recorded_too(tmp_path):
     [[], ["log"], ["log", "--http"], ["log", "--http", "x", "http://a"], ["--what"]],
 )
 def test_a_tap_that_is_mistyped_explains_itself(words, tmp_path):
-    status, out, err = tool("tap.py", *words, cwd=tmp_path)
+    status, out, err = tool(tap, *words, cwd=tmp_path)
     assert status == 2 and "usage: tap.py" in err and not list(tmp_path.iterdir())
 
 
 def test_a_command_that_cannot_start_keeps_its_arguments_to_itself(tmp_path):
-    status, out, err = tool("tap.py", "-", "no-such-program", "--token", "sesame")
+    status, out, err = tool(tap, "-", "no-such-program", "--token", "sesame")
     assert status == 1 and "no-such-program" in err and "sesame" not in err
 
 
@@ -703,7 +719,7 @@ def reloading(tmp_path, **options):
     list of the changes that it hears."""
     file, heard = tmp_path / "server.py", client.SimpleQueue()
     saved(file, RELOADED)
-    words = [sys.executable, str(TOOLS / "reload.py"), sys.executable, str(file)]
+    words = [*PYTHON, str(TOOLS / "reload.py"), *PYTHON, str(file)]
     environment = {"PYTHONPATH": str(Path(mcp.__file__).parent)}
     with client.connect(
         words,
@@ -770,7 +786,6 @@ def test_a_call_that_was_running_is_told(tmp_path):
 
 
 def test_what_belongs_to_another_run_does_not_pass(capsysbinary):
-    reload = load("reload", TOOLS / "reload.py")
     between, first, second = reload.Reload([], None), mock.Mock(), mock.Mock()
     meta = {"_meta": {reload.SUBSCRIPTION: 2}}
     method = "notifications/subscriptions/acknowledged"
@@ -809,21 +824,21 @@ def test_what_belongs_to_another_run_does_not_pass(capsysbinary):
 
 def test_reload_ends_with_its_input(tmp_path):
     (tmp_path / "s.py").write_text("import sys; print(sys.stdin.read()); sys.exit(7)")
-    words = ["reload.py", sys.executable, str(tmp_path / "s.py")]
-    status, out, err = tool(*words, text="{}\n")
-    assert (status, out, err) == (7, "{}\n\n", "")
-    status, out, err = tool("reload.py", "no-such-program", str(tmp_path / "s.py"))
-    assert status == 1
+    start = ["-W", "ignore", str(TOOLS / "reload.py")]  # it closes nothing at its end
+    words = [*start, *PYTHON, str(tmp_path / "s.py")]
+    done = command(*words, text="{}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "{}\n\n", "")
+    words = [*start, "no-such-program", str(tmp_path / "s.py")]
+    assert command(*words).returncode == 1
 
 
 @parametrize("words", [[], ["--watch"], ["true"], ["--", "true"], ["--what"]])
 def test_a_reload_that_is_mistyped_explains_itself(words):
-    status, out, err = tool("reload.py", *words)
+    status, out, err = tool(reload, *words)
     assert status == 2 and "usage: reload.py" in err
 
 
 def test_hidden_folders_and_other_files_are_not_watched(tmp_path):
-    reload = load("reload", TOOLS / "reload.py")
     for name in ("a.py", ".git/b.py", "__pycache__/c.py", "d/e.ts", "d/f.log", "g"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
@@ -833,13 +848,19 @@ def test_hidden_folders_and_other_files_are_not_watched(tmp_path):
 
 # ======== Walks: what the code does with a message
 
-walk = load("walk", TOOLS / "walk.py")
-walk_page = sys.modules["walk_page"]
+
+class QuickWalk(walk.Walk):
+    """A walk whose server starts as quickly as ours do."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.command[:1] = PYTHON
 
 
 def walked(*words):
     """Return the page of a walk, and its steps' parts by their titles."""
-    status, page, err = tool("walk.py", *map(str, words))
+    with mock.patch.object(walk, "Walk", QuickWalk):
+        status, page, err = tool(walk, *map(str, words))
     assert status == 0, err
     parts = re.split(r'<h2 id="s\w+">\w+\. ', page)
     return page, {part.partition("<")[0]: part for part in parts[1:]}
@@ -878,7 +899,6 @@ def test_a_walk_leads_from_bytes_through_the_authors_function_to_bytes():
     assert not re.search(r"<script|<link|<img|\bsrc=|url\(|@import|\bon\w+=", page)
 
 
-@pytest.mark.slow
 @needs_posix
 def test_the_ends_of_a_walk_are_walked_too():
     part = walked(HELLO, "call", "add", "a=2", "b=3", "--end", "signal")[1]["SIGTERM"]
@@ -1070,7 +1090,6 @@ def test_what_is_known_is_still_said_at_the_end_of_a_message():
     assert "_finish(" in after  # which sends the answer
 
 
-@pytest.mark.slow
 def test_two_walks_side_by_side():
     page, _ = walked("--compare", HELLO, "call", "add", "a=2", "b=3", "--", "--session")
     assert page.count('<div class="two">') == 1 and page.count("<h2 id=") == 3 + 5
@@ -1110,14 +1129,14 @@ def test_a_recorded_trace_is_walked(tmp_path):
     ],
 )
 def test_a_wrong_walk_is_said(words, problem):
-    status, out, err = tool("walk.py", *words)
+    status, out, err = tool(walk, *words)
     assert status and not out and problem in err and "Traceback" not in err
 
 
 @pytest.mark.slow
 def test_what_lessons_say_of_the_code_is_true():
     """Where this fails because the module has changed, one command writes it again."""
-    status, out, err = tool("walk.py", "--check", patience=20 * PATIENCE)
+    status, out, err = tool(walk, "--check")
     assert (status, out) == (0, "as written\n"), out + err
 
 
@@ -1204,6 +1223,9 @@ ENDS = [
 ]
 
 
+source_of = functools.lru_cache(walk.Source)
+
+
 def calls_in(events, source):
     """Return the calls of the module's functions: the thread, and the name. A second
     deputy goes on where the first one was, so it has the same name."""
@@ -1219,12 +1241,12 @@ def calls_in(events, source):
 def walk_with(ends):
     """Return a class of walks whose steps wait for calls, however long these take."""
 
-    class PatientWalk(walk.Walk):
+    class PatientWalk(QuickWalk):
         def settle(self, least):
             wanted, end = ends.get(self.now[0]), time.monotonic() + PATIENCE
             if not wanted:
                 return
-            source = walk.Source(self.module)
+            source = source_of(self.module)
             while not wanted.issubset(calls_in(self.rest, source)):
                 events = self.ask("take")
                 if events is None:
@@ -1247,7 +1269,7 @@ def test_a_scene_of_threads_is_as_it_is_told(number, monkeypatch):
     steps = walk.replay.read("\n## A slow handler\n" + SCENES)[number]
     monkeypatch.setattr(walk, "Walk", walk_with(ENDS[number]))
     played = walk.play(str(walk.replay.SERVER), steps, values=False)
-    source = walk.Source(played.module)
+    source = source_of(played.module)
     ran = [call for step in played.steps for call in calls_in(step.events, source)]
     # The rows of a thread come in their order; a row begins after the one before it.
     ends: dict[str, int] = {}
@@ -1272,7 +1294,8 @@ def which(tmp_path, place, text, lines):
     kept["examples/mcp_client.py"] = {"text": text, "lines": lines}
     kept["recorded"] = ["a test"]
     (folder / "which.json").write_text(json.dumps(kept), "utf-8")
-    return tool(WHICH, place, XDG_CACHE_HOME=str(tmp_path))
+    with mock.patch.dict(os.environ, XDG_CACHE_HOME=str(tmp_path)):
+        return tool(types.SimpleNamespace(**runpy.run_path(WHICH)), place)
 
 
 CLI = "examples/mcp_cli.py"

@@ -7,11 +7,10 @@ import hashlib
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
-from testing.places import COURSE, TOOLS, command, draw, overview
-from testing.scripts import HERE, needs_posix, parametrize, value_of
+from testing.places import COURSE, TOOLS, called, command, draw, overview, picture
+from testing.scripts import HERE, PYTHON, needs_posix, parametrize, value_of
 
 # ---- the tap and the picture: traces
 
@@ -159,7 +158,7 @@ def test_a_picture_says_the_revision_the_progress_and_what_took_long(tmp_path):
 
 def test_a_picture_that_cannot_be_drawn_is_said_in_a_sentence(tmp_path):
     for words in ([], ["--what"], ["a", "b"], [str(tmp_path / "nothing")]):
-        done = command(str(TOOLS / "picture.py"), *words)
+        done = called(picture, *words)
         assert done.returncode and not done.stdout and "Traceback" not in done.stderr
         assert (
             "cannot read" if words[-1:] == [str(tmp_path / "nothing")] else "FILE"
@@ -186,10 +185,10 @@ def test_what_is_mistyped_is_said_in_a_sentence(words, keyword, tmp_path):
 
 
 def test_the_tap_writes_when_a_run_begins_and_who_hangs_up(tmp_path):
-    tap = [sys.executable, str(TOOLS / "tap.py"), str(tmp_path / "log")]
+    tap = [*PYTHON, str(TOOLS / "tap.py"), str(tmp_path / "log")]
     for _ in range(2):
         done = subprocess.run(
-            [*tap, sys.executable, str(COURSE / "01_hello_server.py")],
+            [*tap, *PYTHON, str(COURSE / "01_hello_server.py")],
             input=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n',
             stdout=subprocess.PIPE,
             check=True,

@@ -103,6 +103,12 @@ def launch(command: list[str], errors: int) -> subprocess.Popen[bytes]:
     )
 
 
+def listen(errors: Any, said: collections.deque[bytes]) -> None:
+    """Keep what a process writes to stderr."""
+    with errors:
+        said.extend(iter(lambda: errors.readline(1000), b""))
+
+
 def kill(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and its children."""
     with contextlib.suppress(OSError, AttributeError):  # Windows has no groups
@@ -184,9 +190,10 @@ class Stdio(Link):
 
     def _read(self, pipe: Any, errors: Any) -> None:
         said: collections.deque[bytes] = collections.deque(maxlen=STDERR_LINES)
-        listener = start(said.extend, iter(lambda: errors.readline(1000), b""))
-        for line in iter(lambda: pipe.readline(LIMIT), b""):
-            self.inbox.put((0, "message", read_json(line)))
+        listener = start(listen, errors, said)
+        with pipe:
+            for line in iter(lambda: pipe.readline(LIMIT), b""):
+                self.inbox.put((0, "message", read_json(line)))
         listener.join(0.5)
         self.inbox.put((0, "left", cause_of(list(said)) or "without a word on stderr"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import fnmatch
 import functools
 import json
@@ -17,9 +17,10 @@ import threading
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
-from testing.places import asked, command, listening, play_vectors, unused_port
+from testing.places import asked, called, command, listening, play_vectors, unused_port
 from testing.scripts import (
     EVERYTHING,
     HERE,
@@ -28,6 +29,7 @@ from testing.scripts import (
     NEWEST_LEGACY,
     ORDER,
     PATIENCE,
+    PYTHON,
     Site,
     begin,
     client,
@@ -40,10 +42,15 @@ from testing.scripts import (
 VECTORS = HERE / "examples" / "vectors"
 RUN_CLIENT = str(VECTORS / "clients" / "run_client.py")
 RUNNERS = ["run.py", "run.mts"]  # for servers
-# The runner stands alone, and refuses a revision that it does not know.
-RUNNER = VECTORS / "play.py"
-KNOWN = re.search(r"(?ms)^REVISIONS = \[.*?\]", RUNNER.read_text("utf-8"))[0]
-assert re.findall(r"[\d-]+", KNOWN) == ORDER[::-1], f"{RUNNER}: {KNOWN}"
+sys.path.append(str(VECTORS))  # the modules of the runner stand alone
+run = load("run", VECTORS / "run.py")
+strange = load("strange", VECTORS / "strange.py")
+checks = load("checks", VECTORS / "suite" / "checks.py")
+links, patterns, play, report, spec = (
+    sys.modules[name] for name in ("links", "patterns", "play", "report", "spec")
+)
+# The runner refuses a revision that it does not know.
+assert play.REVISIONS == ORDER[::-1], play.__file__
 
 
 @pytest.mark.slow
@@ -114,7 +121,7 @@ def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
     file = json.dumps({"format": 4, "vectors": some})
     (tmp_path / "clients" / "some.json").write_text(file, "utf-8")
     words = ["--revisions", NEWEST, "--carriers", "stdio"]
-    words += ["--json", str(tmp_path / "rows"), sys.executable, "-c", A_DRIVER]
+    words += ["--json", str(tmp_path / "rows"), *PYTHON, "-c", A_DRIVER]
     done = command(str(runner), *words, seconds=9 * PATIENCE)
     rows = json.loads((tmp_path / "rows").read_text("utf-8"))["rows"]
     found = {row["id"]: row["verdict"] for row in rows}
@@ -129,7 +136,6 @@ def test_the_vectors_are_in_their_format(tmp_path):
         schema = mcp.Schema(json.loads((folder / "schema.json").read_text("utf-8")))
         for path in set(folder.glob("*.json")) - {folder / "schema.json"}:
             assert schema.flaw(json.loads(path.read_text("utf-8"))) is None, path.name
-    copy_runner(tmp_path)
     ping = (VECTORS / "ping.json").read_text("utf-8")
     for old, new in (
         ('"format": 4', '"format": 5'),
@@ -142,8 +148,8 @@ def test_the_vectors_are_in_their_format(tmp_path):
     ):
         assert old in ping
         (tmp_path / "ping.json").write_text(ping.replace(old, new, 1), "utf-8")
-        done = command(str(tmp_path / "run.py"), "true")
-        assert done.returncode and "BadVector" in done.stderr, (new, done.stdout)
+        with pytest.raises(patterns.BadVector):
+            report.read_vectors(tmp_path, play.check_steps)
 
 
 def test_the_runner_reads_the_format_before(tmp_path):
@@ -151,24 +157,21 @@ def test_the_runner_reads_the_format_before(tmp_path):
     for form in (3, 4):
         path = tmp_path / f"{form}.json"
         path.write_text(json.dumps({"format": form, "vectors": [head]}), "utf-8")
-        program = f"import report, pathlib as p; print(report.read_file(p.Path({str(path)!r})))"
-        done = command("-c", program, cwd=VECTORS)
-        (vector,) = ast.literal_eval(done.stdout)
+        (vector,) = report.read_file(path)
         assert vector["revisions"] == [NEWEST_LEGACY, *MODERN[::-1]]
 
 
 @pytest.mark.slow
 def test_the_runner_writes_what_machines_read(tmp_path):
     """A known failure is none; a line of the baseline that passes is stale."""
-    runner = str(HERE / "examples" / "vectors" / "run.py")
-    mutant = [sys.executable, str(HERE / ".ci" / "mutants.py"), "pong", sys.executable]
+    mutant = [*PYTHON, str(HERE / ".ci" / "mutants.py"), "pong", *PYTHON, EVERYTHING]
     known = tmp_path / "known"
     options = ["--revisions", NEWEST_LEGACY, "--timeout", str(PATIENCE)]
     options += ["--only", "ping-empty-result", "--only", "id-integer"]
     for kind in ("json", "junit", "tap"):
         options += [f"--{kind}", str(tmp_path / kind)]
     listed = ["--baseline", str(known)]
-    done = command(runner, *options, *mutant, EVERYTHING, seconds=9 * PATIENCE)
+    done = called(run, *options, *mutant)
     rows = json.loads((tmp_path / "json").read_text("utf-8"))["rows"]
     broken = {row["id"]: row for row in rows if row["verdict"] == "broken"}
     assert done.returncode == 1 and "ping-empty-result" in broken, done.stdout
@@ -179,13 +182,13 @@ def test_the_runner_writes_what_machines_read(tmp_path):
     assert "not ok" in (tmp_path / "tap").read_text("utf-8")
     known.write_text("".join(f"{name}  # known\n" for name in broken), "utf-8")
 
-    done = command(runner, *listed, *options, *mutant, EVERYTHING, seconds=9 * PATIENCE)
+    done = called(run, *listed, *options, *mutant)
     assert done.returncode == 0 and "BROKEN" not in done.stdout, done.stdout
     assert "<failure" not in (tmp_path / "junit").read_text("utf-8")
     assert "# TODO known" in (tmp_path / "tap").read_text("utf-8")
 
     with listening(EVERYTHING) as (_, url):  # options after a URL count
-        done = command(runner, url, *options, *listed, seconds=9 * PATIENCE)
+        done = called(run, url, *options, *listed)
     assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
 
 
@@ -198,35 +201,34 @@ def write_vectors(folder: Path, vectors: dict, revision=NEWEST) -> None:
     (folder / "some.json").write_text(file, "utf-8")
 
 
-def play_copy(
+def play_with(
     folder: Path, vectors: dict, *words: str, revision=NEWEST, runner="run.py"
 ) -> Any:
-    """Play vectors of one revision with a copy of a runner; return what became of the
-    command, and write all reports that it knows."""
-    copy_runner(folder)
+    """Play vectors of one revision with a runner; return what became of the command,
+    and write all reports that it knows."""
     write_vectors(folder, vectors, revision)
     options = ["--revisions", revision]
     kinds = ("json", "junit", "tap") if runner == "run.py" else ("json",)
     for kind in kinds:
         options += [f"--{kind}", str(folder / f"{kind}.rows")]
-    line = [str(shutil.copy(VECTORS / runner, folder)), *options, *words]
     if runner == "run.py":
-        return command(*line, seconds=9 * PATIENCE)
+        with mock.patch.object(run, "FOLDER", folder):
+            return called(run, *options, *words)
+    line = [*find_node(), str(shutil.copy(VECTORS / runner, folder)), *options, *words]
     return subprocess.run(
-        [*find_node(), *line], capture_output=True, text=True, timeout=9 * PATIENCE
+        line, capture_output=True, text=True, timeout=9 * PATIENCE, check=False
     )
 
 
 def played_rows(folder: Path) -> dict[str, dict]:
-    """Read the rows that play_copy() has written, by the ids of the vectors."""
+    """Read the rows that play_with() has written, by the ids of the vectors."""
     rows = json.loads((folder / "json.rows").read_text("utf-8"))["rows"]
     return {row["id"]: row for row in rows}
 
 
 def verdicts(folder: Path, vectors: dict, *target: str, **options) -> dict[str, dict]:
-    """Play vectors of the newest revision with a copy of a runner; return their
-    rows."""
-    play_copy(folder, vectors, *target, **options)
+    """Play vectors of the newest revision with a runner; return their rows."""
+    play_with(folder, vectors, *target, **options)
     return played_rows(folder)
 
 
@@ -322,7 +324,7 @@ def test_an_endpoint_that_does_not_answer_is_half_spoken(tmp_path, kind, found):
     site = Site(answer)
     try:
         words = ["--timeout", "0.5", site.url]
-        play_copy(tmp_path, {"it": asked("x", {})}, *words, revision=ORDER[-1])
+        play_with(tmp_path, {"it": asked("x", {})}, *words, revision=ORDER[-1])
     finally:
         site.close()
     assert list(played_rows(tmp_path)) == found
@@ -344,7 +346,7 @@ def test_the_runner_waits_for_a_message_in_spite_of_others(tmp_path):
     program = TALKATIVE.replace("DISCOVERED", repr(DISCOVERED))
     waits = {"await": {"id": {"$use": "it"}, "result": {}}}
     steps = [{"request": "wait", "label": "it", "later": True}, waits]
-    rows = verdicts(tmp_path, {"it": {"steps": steps}}, sys.executable, "-c", program)
+    rows = verdicts(tmp_path, {"it": {"steps": steps}}, *PYTHON, "-c", program)
     assert rows["it"]["verdict"] == "passed", rows["it"]
 
 
@@ -373,7 +375,7 @@ for line in sys.stdin:
 """.replace("DISCOVERED", repr(DISCOVERED))
 
 
-SERVE = [sys.executable, "-X", "utf8", "-c", A_SERVER]
+SERVE = [*PYTHON, "-X", "utf8", "-c", A_SERVER]
 
 
 def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
@@ -390,14 +392,14 @@ def test_a_premise_that_does_not_come_about_skips_a_vector(tmp_path):
         "doubtful": {"steps": wrong, "doubtful": "pages disagree"},
         "alike": {"steps": wrong, "level": "SHOULD", "harms": "it hurts"},
     }
-    done = play_copy(tmp_path, vectors, *SERVE)
+    done = play_with(tmp_path, vectors, *SERVE)
     found = {name: row["verdict"] for name, row in played_rows(tmp_path).items()}
     said = ["skipped", "skipped", "remark", "unwise"]
     assert found == dict(zip(vectors, said)), done.stdout
     assert done.returncode == 0 and "NO MUST, BUT HARM:" in done.stdout
     assert played_rows(tmp_path)["alike"]["alike"] == "doubtful"
     not_excused = {"guilty": {"steps": [*late[:1], {**waits, "excuse": [other]}]}}
-    done = play_copy(tmp_path, not_excused, *SERVE)
+    done = play_with(tmp_path, not_excused, *SERVE)
     assert done.returncode == 1 and "BROKEN guilty" in done.stdout
     row = played_rows(tmp_path)["guilty"]
     assert "echo" not in row["sent"] and "HTTP" not in row["why"], row
@@ -413,7 +415,7 @@ def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
     late = asked("late", {"result": {"n": {"$range": [1, 3]}}})
     vectors = {"one": warm, "must": late, "two": warm}
     vectors["text"] = {**late, "level": "text"}
-    done = play_copy(tmp_path, vectors, sys.executable, "-c", program)
+    done = play_with(tmp_path, vectors, *PYTHON, "-c", program)
     rows = played_rows(tmp_path)
     assert {rows[name]["order"] for name in ("must", "text")} == {"passes alone"}, rows
     assert "harms" in rows["must"] and "harms" not in rows["text"]
@@ -423,7 +425,7 @@ def test_a_remark_that_depends_on_the_order_harms_nobody(tmp_path):
 def test_a_set_up_that_fails_is_charged_to_no_vector(tmp_path):
     client = {"client": {"roots": {}}, "until": NEWEST_LEGACY}
     vectors = {"one": asked("x", {}, **client), "two": asked("y", {}, **client)}
-    done = play_copy(tmp_path, vectors, *SERVE, revision=NEWEST_LEGACY)
+    done = play_with(tmp_path, vectors, *SERVE, revision=NEWEST_LEGACY)
     assert {row["verdict"] for row in played_rows(tmp_path).values()} == {"not set up"}
     assert done.returncode == 1 and "BROKEN" not in done.stdout
     assert done.stdout.count("NOT SET UP, so not judged: 2 outcomes") == 1
@@ -432,7 +434,7 @@ def test_a_set_up_that_fails_is_charged_to_no_vector(tmp_path):
 
 def test_a_run_that_is_stopped_leaves_whole_reports(tmp_path):
     vectors = {"good": asked("x", {}), "slow": asked("silence", {})}
-    done = play_copy(tmp_path, vectors, "--limit", "2", "--timeout", "60", *SERVE)
+    done = play_with(tmp_path, vectors, "--limit", "2", "--timeout", "60", *SERVE)
     assert done.returncode == 1 and "STOPPED: the time limit is over" in done.stdout
     assert list(played_rows(tmp_path)) == ["good"]
     suite = ElementTree.parse(tmp_path / "junit.rows").getroot()
@@ -452,7 +454,7 @@ def test_a_runner_says_at_once_what_cannot_be_played(tmp_path):
         (["no-such-command-here"], "no such command"),
         ([f"http://127.0.0.1:{unused_port()}/mcp"], "cannot be reached"),
     ):
-        done = command(str(VECTORS / "run.py"), *words)
+        done = called(run, *words)
         assert done.returncode == 1 and said in done.stderr, (words, done.stderr)
     driver = [sys.executable, "-c", "raise LookupError('no client')"]
     done = command(str(VECTORS / "clients" / "run_client.py"), *driver)
@@ -460,7 +462,7 @@ def test_a_runner_says_at_once_what_cannot_be_played(tmp_path):
 
 
 def test_the_cause_of_a_dead_server_is_told(tmp_path):
-    done = play_copy(tmp_path, {"it": asked("die", {})}, *SERVE)
+    done = play_with(tmp_path, {"it": asked("die", {})}, *SERVE)
     assert "the other end has left: LookupError: no database" in done.stdout
 
 
@@ -477,7 +479,7 @@ def test_the_end_of_a_server_is_one_finding(tmp_path):
         "about-it": {"steps": [{**dies, "waits": "the rule is that it lives"}]},
         "next": asked("x", {}),
     }
-    rows = verdicts(tmp_path, vectors, sys.executable, "-c", FRAIL)
+    rows = verdicts(tmp_path, vectors, *PYTHON, "-c", FRAIL)
     found = {name: row["verdict"] for name, row in rows.items()}
     skipped = dict.fromkeys(["given", "step", "later"], "skipped")
     rest = {"about-it": "broken", "next": "passed", "server-ended": "broken"}
@@ -486,7 +488,7 @@ def test_the_end_of_a_server_is_one_finding(tmp_path):
     assert end["alike"] == "given step later" and '"given"' in end["sent"]
     assert "LookupError: no database" in end["why"]
     vectors = {"foreign": {"foreign": True, "steps": [dies]}}
-    end = verdicts(tmp_path, vectors, sys.executable, "-c", FRAIL)["server-ended"]
+    end = verdicts(tmp_path, vectors, *PYTHON, "-c", FRAIL)["server-ended"]
     assert end["verdict"] == "remark" and "loses its server" in end["harms"]
 
 
@@ -501,7 +503,7 @@ def test_an_end_is_charged_once(tmp_path, runner, root, verdict):
         "first": {"follows": ["root"], "steps": given},
         "root": {"steps": [wrong]},
     }
-    words = [sys.executable, "-c", FRAIL]
+    words = [*PYTHON, "-c", FRAIL]
     rows = verdicts(tmp_path, vectors, *words, runner=runner)
     found = {name: row["verdict"] for name, row in rows.items()}
     assert found == {"first": "skipped", "root": "broken", "server-ended": verdict}
@@ -517,7 +519,7 @@ def test_a_server_that_hears_nothing_more_is_as_one_that_ends(
     """After what is no request of the revision, that is harm, and breaks no rule."""
     steps = [{"notify": "die"}, {"barrier": True}]
     vectors = {"it": {"steps": steps, **({"foreign": True} if foreign else {})}}
-    words = ["--timeout", "0.5", sys.executable, "-c", DEAF]
+    words = ["--timeout", "0.5", *PYTHON, "-c", DEAF]
     row = verdicts(tmp_path, vectors, *words)["no-answer"]
     assert row["verdict"] == verdict and ("harms" in row) == foreign, row
 
@@ -547,7 +549,7 @@ def test_silence_is_one_finding(tmp_path):
         "message": {"steps": [{"request": "x"}, {**note, "waits": "it changed"}]},
     }
     quick = ["--timeout", "0.5"]
-    rows = verdicts(tmp_path, vectors, *quick, sys.executable, "-c", IDLE)
+    rows = verdicts(tmp_path, vectors, *quick, *PYTHON, "-c", IDLE)
     found = {name: row["verdict"] for name, row in rows.items()}
     skipped = ["given", "step", "late", "later", "no-message"]
     skipped = dict.fromkeys(skipped, "skipped")
@@ -565,7 +567,7 @@ def test_what_comes_after_the_end_of_input_is_judged(tmp_path, runner):
         "rule": {"every": {"rubbish": {"$absent": True}}},
         "heard": {"own": "connection", "steps": [{"request": "x"}, *after]},
     }
-    words = [sys.executable, "-c", program]
+    words = [*PYTHON, "-c", program]
     rows = verdicts(tmp_path, vectors, *words, runner=runner)
     found = {name: row["verdict"] for name, row in rows.items()}
     assert found == {"rule": "broken", "heard": "passed"}, rows
@@ -597,7 +599,7 @@ def test_what_is_not_utf8_breaks_one_rule(tmp_path, runner):
     """That of UTF-8, if it would be a message; no vector, and not silence."""
     alien = {**MISENCODED["answer"], "foreign": True}
     vectors = {**MISENCODED, "fine": asked("x", {}), "foreign": alien}
-    words = ["--timeout", "0.5", sys.executable, "-c", LATIN]
+    words = ["--timeout", "0.5", *PYTHON, "-c", LATIN]
     rows = verdicts(tmp_path, vectors, *words, runner=runner)
     found = {name: row["verdict"] for name, row in rows.items()}
     passed = dict.fromkeys(["lines", "fine"], "passed")
@@ -689,7 +691,7 @@ def test_what_is_not_offered_is_not_demanded(tmp_path):
         "unknown": asked("no/such/method", {"result": {}}, {"request": "x"}),
     }
     vectors["unknown"]["steps"][0]["params"] = {"name": "no"}
-    rows = verdicts(tmp_path, vectors, sys.executable, "-c", CHOOSY)
+    rows = verdicts(tmp_path, vectors, *PYTHON, "-c", CHOOSY)
     found = {name: row["verdict"] for name, row in rows.items()}
     bad = dict.fromkeys(["refused", "unknown"], "broken")
     assert found == {"not-offered": "skipped", "offered": "passed", **bad}, rows
@@ -713,7 +715,7 @@ def test_a_server_without_ping_is_charged_once(tmp_path):
         "beside": {"steps": [{"barrier": True}, {"heard": []}]},
     }
     old = {"revision": "2025-11-25"}
-    play_copy(tmp_path, vectors, sys.executable, "-c", program, **old)
+    play_with(tmp_path, vectors, *PYTHON, "-c", program, **old)
     rows = played_rows(tmp_path)
     found = {name: row["verdict"] for name, row in rows.items()}
     assert found == {"ping": "broken", "after": "skipped", "beside": "broken"}, rows
@@ -761,8 +763,8 @@ def test_each_common_fault_is_charged_once(fault, parts, charged):
     program = LOOSE.replace("FAULT", repr(fault))
     words = ["--revisions", "2025-11-25", "--timeout", "0.5"]
     words += [word for part in parts for word in ("--only", part)]
-    words += [sys.executable, "-c", program]
-    done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    words += [*PYTHON, "-c", program]
+    done = called(run, *words)
     failures = re.split(r"^(?=BROKEN |UNWISE |REMARK )", done.stdout, flags=re.M)[1:]
     alone = [one for one in failures if "follows from" not in one and ": " in one[:60]]
     assert [one.split(":")[0] for one in alone] == charged, done.stdout
@@ -803,10 +805,10 @@ def test_a_stream_that_begins_with_its_first_event_breaks_no_rule():
     site = Site(answer)
     try:
         words += ["--revisions", "2025-03-26", site.url]
-        done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+        done = called(run, *words)
         for code in (409, 404):
             status[:] = [code]
-            other = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+            other = called(run, *words)
             assert ("BROKEN legacy-get" in other.stdout) == (code == 404), other.stdout
     finally:
         over.set()
@@ -838,7 +840,7 @@ def test_a_check_that_is_left_out_is_charged_once(revision, parts, charged):
     site = Site(answer_anything)
     try:
         words += ["--revisions", revision, site.url]
-        done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+        done = called(run, *words)
     finally:
         site.close()
     failures = re.split(r"^(?=BROKEN |UNWISE |REMARK )", done.stdout, flags=re.M)[1:]
@@ -865,22 +867,15 @@ def test_the_sentence_is_that_of_the_revision(tmp_path):
             f"# Page\n\n## Other\n\nIt MUST be so {word}.\n\n## Here\n\nServers MUST:\n"
         )
         page.write_text(f"{text}- first {word}\n- it MUST be so {word}\n", "utf-8")
-    program = f"""if True:
-        import pathlib, spec
-        index = spec.Index(pathlib.Path({str(tmp_path)!r}))
-        one = {{"id": "it", "clause": "basic/index §Here", "says": "MUST be so"}}
-        one["revisions"] = {ORDER[::-1]!r}
-        other = {{**one, "id": "other", "says": "no such words"}}
-        for place, sentence in index.sentences([one, other]).items():
-            print(*place, sentence)
-        print(index.faults([one, other]))"""
-    done = command("-X", "utf8", "-c", program, cwd=VECTORS)
-    *lines, missing = done.stdout.splitlines()
-    assert sorted(lines) == [
-        f"it {date} Servers MUST: it MUST be so {word} ({date} basic/index §Here)"
+    index = spec.Index(tmp_path)
+    one = {"id": "it", "clause": "basic/index §Here", "says": "MUST be so"}
+    one["revisions"] = ORDER[::-1]
+    other = {**one, "id": "other", "says": "no such words"}
+    assert index.sentences([one, other]) == {
+        ("it", date): f"Servers MUST: it MUST be so {word} ({date} basic/index §Here)"
         for date, word in zip(reversed(ORDER), "abcdefghijkl")
-    ], done.stderr
-    assert missing == repr(["NO SENTENCE other: no such words"])
+    }
+    assert index.faults([one, other]) == ["NO SENTENCE other: no such words"]
 
 
 def test_params_that_are_no_object_break_one_rule():
@@ -888,16 +883,13 @@ def test_params_that_are_no_object_break_one_rule():
     wrong = [{"params": None}, {"params": "all"}, {"params": 5}]
     head = {"jsonrpc": "2.0", "method": "notifications/message"}
     messages = [{**head, **one} for one in wrong]
-    program = f"""if True:
-        import pathlib, report
-        from patterns import fits
-        for path in sorted(pathlib.Path().glob("*.json")):
-            for vector in report.read_file(path) if path.stem != "schema" else []:
-                for message in {messages!r}:
-                    if not fits(vector.get("every", {{}}), message, {{}}):
-                        print(vector["id"])"""
-    done = command("-c", program, cwd=VECTORS)
-    assert done.stdout.split() == ["every-message"] * 3, done.stderr
+    broken = [
+        vector["id"]
+        for vector in report.read_vectors(VECTORS, play.check_steps)
+        for message in messages
+        if not patterns.fits(vector.get("every", {}), message, {})
+    ]
+    assert broken == ["every-message"] * 3
 
 
 def test_one_fault_is_charged_once(tmp_path):
@@ -931,10 +923,10 @@ def test_each_vector_follows_from_one_beside_it():
 def test_a_baseline_can_be_written(tmp_path):
     known = str(tmp_path / "known")
     vectors = {"it": asked("x", {"error": {}}), "other": asked("x", {"result": {}})}
-    done = play_copy(tmp_path, vectors, "--write-baseline", known, *SERVE)
+    done = play_with(tmp_path, vectors, "--write-baseline", known, *SERVE)
     assert done.returncode == 0, done.stdout
     assert Path(known).read_text("utf-8").startswith(f"it stdio {NEWEST}  # broken")
-    done = play_copy(tmp_path, vectors, "--baseline", known, *SERVE)
+    done = play_with(tmp_path, vectors, "--baseline", known, *SERVE)
     assert done.returncode == 0, done.stdout
 
 
@@ -1034,7 +1026,7 @@ def test_what_fails_the_run_can_be_chosen(tmp_path, fail_on, failed):
         "doubt": {**wrong, "harms": "it hurts", "doubtful": "pages disagree"},
     }
     for name, vector in kinds.items():
-        done = play_copy(tmp_path, {name: vector}, "--fail-on", fail_on, *SERVE)
+        done = play_with(tmp_path, {name: vector}, "--fail-on", fail_on, *SERVE)
         assert done.returncode == (name in failed), done.stdout
 
 
@@ -1044,7 +1036,7 @@ def test_a_report_says_what_was_played(tmp_path):
     told = {**DISCOVERED, "_meta": meta}
     program = A_SERVER.replace(repr(DISCOVERED), repr(told))
     words = ["--timeout", "60", "--header", "Authorization: secret"]
-    play_copy(tmp_path, {"one": asked("x", {})}, *words, sys.executable, "-c", program)
+    play_with(tmp_path, {"one": asked("x", {})}, *words, *PYTHON, "-c", program)
     text = (tmp_path / "json.rows").read_text("utf-8")
     report = json.loads(text)
     assert report["server"] == {"name": "it"} and report["stopped"] == ""
@@ -1139,8 +1131,8 @@ def test_a_vector_is_charged_with_its_own_fault_only(tmp_path, kind, name, verdi
     words = ["--revisions", NEWEST_LEGACY, "--only", name]
     words += ["--json", str(tmp_path / "rows")]
     patience = "0.5" if kind == "silent" else str(PATIENCE)
-    words += ["--timeout", patience, sys.executable, "-c", A_SESSION, kind]
-    done = command(str(VECTORS / "run.py"), *words, seconds=9 * PATIENCE)
+    words += ["--timeout", patience, *PYTHON, "-c", A_SESSION, kind]
+    done = called(run, *words)
     row, *others = json.loads((tmp_path / "rows").read_text("utf-8"))["rows"]
     assert row["verdict"] == verdict, done.stdout
     findings = [one["id"] for one in others]
@@ -1152,31 +1144,22 @@ def test_what_is_forbidden_is_judged_where_it_is_there():
     bare: list[Any] = [{"content": [], "isError": True}, {"resultType": "complete"}, {}]
     answers = [{"jsonrpc": "2.0", "id": 1, "result": result} for result in bare]
     answers += [{"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": ""}}]
-    program = f"""if True:
-        import json, pathlib, report
-        from patterns import fits
-        paths = [*pathlib.Path().glob("*.json"), *pathlib.Path("clients").glob("*.json")]
-        for path in paths:
-            for vector in report.read_file(path) if path.stem != "schema" else []:
-                for pattern in vector.get("never", []):
-                    if any(fits(pattern, one, {{}}) for one in {answers!r}):
-                        print(vector["id"])"""
-    done = command("-c", program, cwd=VECTORS)
-    assert done.stdout == "" and done.returncode == 0, done.stderr
+    for folder in (VECTORS, VECTORS / "clients"):
+        for vector in report.read_vectors(folder, lambda *_: None):
+            for pattern in vector.get("never", []):
+                found = [one for one in answers if patterns.fits(pattern, one, {})]
+                assert not found, vector["id"]
 
 
 def test_a_process_that_has_said_nothing_has_more_time_to_exit():
-    program = """if True:
-        import links, play
-        link = links.Link()
-        link.close = lambda seconds: print(seconds) or "left"
-        link.inbox.put((0, "left", ""))
-        talk = play.Talk(play.Scene(), link, {})
-        talk.leave({"exit": 1})
-        link.spoke = True
-        talk.leave({"exit": 1})"""
-    done = command("-c", program, cwd=VECTORS)
-    assert done.stdout.split() == ["20.0", "5.0"], done.stderr
+    link, given = links.Link(), []
+    link.close = lambda seconds: given.append(seconds) or "left"
+    link.inbox.put((0, "left", ""))
+    talk = play.Talk(play.Scene(), link, {})
+    talk.leave({"exit": 1})
+    link.spoke = True
+    talk.leave({"exit": 1})
+    assert given == [20.0, 5.0]
 
 
 def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
@@ -1199,27 +1182,21 @@ def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
     assert json.loads((tmp_path / "rows").read_text("utf-8"))["rows"] == []
 
 
-def test_outcomes_that_come_at_once_are_written_one_by_one(tmp_path):
+def test_outcomes_that_come_at_once_are_written_one_by_one(tmp_path, monkeypatch):
     """Clients are played side by side, and their report is one file."""
-    program = f"""if True:
-        import threading, report
-        report.WRITE_SECONDS = -1
-        recorder = report.Recorder(report.make_parser("").parse_args(["--quiet"]))
-        both, met = threading.Barrier(2), []
-        def make(rows, *_):
-            try:
-                met.append(both.wait(0.05))
-            except threading.BrokenBarrierError:
-                pass
-            return ""
-        recorder.files = {{make: {str(tmp_path / "rows")!r}}}
-        add = lambda: recorder.add({{}})
-        threads = [threading.Thread(target=add) for _ in range(2)]
-        for one in threads: one.start()
-        for one in threads: one.join()
-        print(met, len(recorder.rows))"""
-    done = command("-c", program, cwd=VECTORS)
-    assert done.stdout.split() == ["[]", "2"], done.stdout + done.stderr
+    monkeypatch.setattr(report, "WRITE_SECONDS", -1)
+    recorder = report.Recorder(report.make_parser("").parse_args(["--quiet"]))
+    both, met = threading.Barrier(2), []
+
+    def make(*_):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            met.append(both.wait(0.05))
+        return ""
+
+    recorder.files = {make: tmp_path / "rows"}
+    for added in [begin(recorder.add, {}) for _ in "ab"]:
+        added.result(PATIENCE)
+    assert not met and len(recorder.rows) == 2
 
 
 def test_each_rule_has_a_row_that_names_what_exists():
@@ -1297,22 +1274,22 @@ def test_a_sep_is_written_in_the_form_of_the_official_suite(tmp_path):
         "Messages are delimited by newlines, and **MUST NOT** contain embedded ones."
     )
     page.write_text(f"{shown} It MUST be the server's.\n", "utf-8")
-    words = [str(VECTORS / "suite" / "checks.py"), "9999", str(tmp_path)]
-    done = command(*words, "basic/transports/stdio")
+    words = ["9999", str(tmp_path)]
+    done = called(checks, *words, "basic/transports/stdio")
     head, *rows = done.stdout.split("\n  - ")
     url = (
         f"https://modelcontextprotocol.io/specification/{NEWEST}/basic/transports/stdio"
     )
     assert head == f"sep: 9999\nspec_url: {url}\nrequirements:", done.stderr
-    checks = [row.split("\n    ") for row in rows]
-    assert "check: sep-9999-stdio-newline-in-text" in [row[0] for row in checks]
-    for name, text, where in checks[:-1]:
+    found = [row.split("\n    ") for row in rows]
+    assert "check: sep-9999-stdio-newline-in-text" in [row[0] for row in found]
+    for name, text, where in found[:-1]:
         assert re.fullmatch("check: sep-9999-[a-z0-9-]+", name)
         assert (
             text == f"text: '{shown.replace('*', '')}'"
             and where.strip() == f"url: {url}"
         )
-    text, reason = checks[-1]
+    text, reason = found[-1]
     assert text == "text: 'It MUST be the server''s.'" and reason.startswith(
         "excluded: '"
     )
@@ -1320,7 +1297,7 @@ def test_a_sep_is_written_in_the_form_of_the_official_suite(tmp_path):
 
 def test_each_vector_on_stdio_has_a_check():
     """The checks of the suite, or ids in its form; none stands for two rules."""
-    done = command(str(VECTORS / "suite" / "checks.py"), "stdio")
+    done = called(checks, "stdio")
     rows = dict(line.split(": ") for line in done.stdout.splitlines())
     assert rows["stdio-utf8"] == "stdio-utf8" and rows["ping"].split()[0] == "ping"
     assert rows["stdio-id-zero"] == "id-zero"
@@ -1334,22 +1311,21 @@ def test_each_vector_on_stdio_has_a_check():
 
 def test_a_strange_page_is_that_of_its_own_cursor():
     """Clients of several revisions are played at once, and use the same ids."""
-    program = """if True:
-        import json, strange
-        proxy = strange.Proxy([strange.Pages()])
-        def ask(cursor):
-            message = {"jsonrpc": "2.0", "id": 1, "method": "prompts/list"}
-            message["params"] = {"cursor": cursor}
-            return proxy.up(json.dumps(message).encode(), {})[1]
-        def page(request):
-            answer = {"jsonrpc": "2.0", "id": 1, "result": {"prompts": ["a", "b", "c"]}}
-            return json.loads(proxy.down(answer, request)[0])["result"]
-        second = page(ask(None))["nextCursor"]
-        third = page(ask(second))["nextCursor"]
-        both_open = [ask(second), ask(third)]
-        print(*(page(one)["prompts"][0] for one in both_open))"""
-    done = command("-c", program, cwd=VECTORS)
-    assert done.stdout.split() == ["b", "c"], done.stdout + done.stderr
+    proxy = strange.Proxy([strange.Pages()])
+
+    def ask(cursor):
+        message = {"jsonrpc": "2.0", "id": 1, "method": "prompts/list"}
+        message["params"] = {"cursor": cursor}
+        return proxy.up(json.dumps(message).encode(), {})[1]
+
+    def page(request):
+        answer = {"jsonrpc": "2.0", "id": 1, "result": {"prompts": ["a", "b", "c"]}}
+        return json.loads(proxy.down(answer, request)[0])["result"]
+
+    second = page(ask(None))["nextCursor"]
+    third = page(ask(second))["nextCursor"]
+    both_open = [ask(second), ask(third)]
+    assert [page(one)["prompts"][0] for one in both_open] == ["b", "c"]
 
 
 # Freedoms that do not depend on time. (`pages` beside `list-order` loses items.)
@@ -1439,7 +1415,7 @@ def test_the_second_runner_agrees_on_a_broken_server(tmp_path, mutant):
 
 
 def test_the_page_about_the_official_suite_counts_its_checks():
-    done = command(str(VECTORS / "suite" / "checks.py"))
+    done = called(checks)
     rows = [line.split(": ") for line in done.stdout.splitlines()]
     total = len({name for _, names in rows for name in names.split()})
     page = (VECTORS / "suite" / "README.md").read_text("utf-8")

@@ -37,6 +37,7 @@ from links import (
     kill,
     kill_all,
     launch,
+    listen,
     read_json,
     rubbish,
     start,
@@ -299,12 +300,12 @@ class Driver:
     def _read(self) -> None:
         assert self.process.stdout and self.process.stderr
         said: collections.deque[bytes] = collections.deque(maxlen=STDERR_LINES)
-        errors = self.process.stderr
-        listener = start(said.extend, iter(lambda: errors.readline(1000), b""))
-        for line in self.process.stdout:
-            told = read_json(line)
-            self.spoke = True
-            self.reports.put(told if isinstance(told, dict) else rubbish(told))
+        listener = start(listen, self.process.stderr, said)
+        with self.process.stdout as lines:
+            for line in lines:
+                told = read_json(line)
+                self.spoke = True
+                self.reports.put(told if isinstance(told, dict) else rubbish(told))
         listener.join(0.5)
         self.ended = f"the driver has ended: {cause_of(list(said))}"
 
