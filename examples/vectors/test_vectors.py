@@ -20,15 +20,25 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from testing.places import asked, called, command, listening, play_vectors, unused_port
+from testing.places import (
+    asked,
+    called,
+    command,
+    listening,
+    play_vectors,
+    vectors_runner,
+    unused_port,
+)
 from testing.scripts import (
     EVERYTHING,
+    FORKS,
     HERE,
     MODERN,
     NEWEST,
     NEWEST_LEGACY,
     ORDER,
     PATIENCE,
+    POSIX,
     PYTHON,
     Site,
     begin,
@@ -42,8 +52,7 @@ from testing.scripts import (
 VECTORS = HERE / "examples" / "vectors"
 RUN_CLIENT = str(VECTORS / "clients" / "run_client.py")
 RUNNERS = ["run.py", "run.mts"]  # for servers
-sys.path.append(str(VECTORS))  # the modules of the runner stand alone
-run = load("run", VECTORS / "run.py")
+run = vectors_runner()
 strange = load("strange", VECTORS / "strange.py")
 checks = load("checks", VECTORS / "suite" / "checks.py")
 links, patterns, play, report, spec = (
@@ -53,13 +62,47 @@ links, patterns, play, report, spec = (
 assert play.REVISIONS == ORDER[::-1], play.__file__
 
 
+def serve_everything(*streams):
+    """Be everything_server.py on these streams."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream.fileno(), number)
+    load("everything_server", EVERYTHING).server.run([])
+
+
+class Forked:
+    """A process that serves everything and was not started, but forked; otherwise as
+    links.launch() starts one."""
+
+    def __init__(self, *_):
+        pipes = [FORKS.Pipe(False) for _ in range(3)]
+        stdin, stdout, stderr = pipes
+        theirs = [stdin[0], stdout[1], stderr[1]]
+        self.process = FORKS.Process(target=serve_everything, args=theirs, daemon=True)
+        self.process.start()
+        self.pid, self.kill = self.process.pid, self.process.kill
+        ours = {"stdin": stdin[1], "stdout": stdout[0], "stderr": stderr[0]}
+        for name, stream in ours.items():
+            mode = "wb" if name == "stdin" else "rb"
+            setattr(self, name, open(os.dup(stream.fileno()), mode))
+        for stream in (*theirs, *ours.values()):
+            stream.close()
+
+    def wait(self, seconds=None):
+        self.process.join(seconds)
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired("a forked process", seconds)
+
+
 @pytest.mark.slow
-def test_the_vectors_find_no_fault():
-    stdio = begin(play_vectors, sys.executable, EVERYTHING)
+@parametrize("carrier", ["stdio", "http"])
+def test_the_vectors_find_no_fault(carrier, monkeypatch):
+    if carrier == "stdio":
+        if POSIX:
+            monkeypatch.setattr(links, "launch", Forked)
+        return play_vectors(*PYTHON, EVERYTHING)
     with listening(EVERYTHING) as (server, url):
         begin(server.stdout.read)  # a full pipe, 4 KiB on Windows, would stop it
         play_vectors(url)
-    stdio.result()
 
 
 @pytest.mark.skipif(
