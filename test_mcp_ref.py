@@ -92,6 +92,7 @@ from testing.scripts import (
     ORDER,
     OTHER,
     PATIENCE,
+    PYTHON,
     PNG,
     POSIX,
     TIME,
@@ -942,7 +943,7 @@ server.run([])
 
 def start_meeting(text: str) -> tuple[Any, list[str]]:
     """Start a server, and 60 calls of a coroutine: once all run, they end in turn."""
-    words = [sys.executable, "-c", MEETING % (2 * PATIENCE)]
+    words = [*PYTHON, "-c", MEETING % (2 * PATIENCE)]
     server = subprocess.Popen(words, stdin=-1, stdout=-1, stderr=-1, cwd=HERE)
     calls = (
         modern("tools/call", n, name="meet", arguments={"text": text})
@@ -3177,7 +3178,7 @@ def a_program(seconds: float, say=print):
                 "write": lambda: os.write(1, b"dirt\n"),
                 "shell": lambda: os.system("echo dirt"),
                 "child": lambda: subprocess.call(
-                    [sys.executable, "-c", "print('dirt')"]
+                    [sys.executable, "-S", "-c", "print('dirt')"]
                 ),
                 "cat": lambda: subprocess.check_output(["cat"], text=True),
                 "nap": lambda: threading.Event().wait(0.02),
@@ -3226,7 +3227,7 @@ class Program(subprocess.Popen):
         )
         self.log = log or tempfile.TemporaryFile()
         strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]
-        words = [sys.executable, *strict, "-c", source]
+        words = [*PYTHON, *strict, "-c", source]
         env = {"PATH": os.environ["PATH"], **COVERAGE, **env}
         super().__init__(words, 0, None, -1, -1, self.log, cwd="/", env=env)
 
@@ -4067,7 +4068,7 @@ def test_a_storm_leaves_nothing_behind():
                 with socket.create_connection(("127.0.0.1", httpd.server_port)) as link:
                     link.sendall(GOOD[: dice.randrange(len(GOOD))])
                 continue
-            target = httpd.url if kind < 0.95 else [sys.executable, "-m", "mcp_ref"]
+            target = httpd.url if kind < 0.95 else [*PYTHON, "-m", "mcp_ref"]
             with client.connect(
                 target,
                 timeout=PATIENCE,
@@ -5553,7 +5554,7 @@ def test_what_authorize_sets_is_seen_on_the_thread_of_run():
 def test_a_hang_up_of_the_terminal_ends_run_and_the_program_goes_on():
     source = "import mcp_ref; mcp_ref.Server('s').run(); print('cleaned', flush=True)"
     with subprocess.Popen(
-        [sys.executable, "-c", source], stdin=-1, stdout=-1, stderr=-1, cwd=HERE
+        [*PYTHON, "-c", source], stdin=-1, stdout=-1, stderr=-1, cwd=HERE
     ) as process:
         ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"})
         process.stdin.write(ping.encode() + b"\n")
@@ -5627,7 +5628,7 @@ def test_a_forked_child_is_ended_by_its_own_signals(over, tmp_path):
     if over == "http":
         serving = listening(*words)
     else:
-        serving = contextlib.nullcontext((None, [sys.executable, *words]))
+        serving = contextlib.nullcontext((None, [*PYTHON, *words]))
     environ = {"PYTHONPATH": str(HERE)}
     with mock.patch.dict(os.environ, environ), serving as (_, target):
         options = {"env": environ} if over == "stdio" else {}
@@ -6530,4 +6531,4 @@ def test_a_copy_without_part_ii_is_a_complete_server_on_stdio(tmp_path):
         done = command("-c", f"{run}({options})", text=hello, path=tmp_path)
         assert (done.returncode, "result" in done.stdout) == (status, not status), done
         assert word in done.stderr, done
-    play_vectors(sys.executable, everything, path=tmp_path)
+    play_vectors(*PYTHON, everything, path=tmp_path)

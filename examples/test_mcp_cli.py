@@ -38,11 +38,13 @@ from testing.scripts import (
     MODERN,
     NEWEST,
     PATIENCE,
+    PYTHON,
     Site,
     begin,
     cli,
     client,
     exchange,
+    forked_command,
     http_answer,
     load,
     needs_posix,
@@ -66,7 +68,7 @@ def test_the_command_line_at_a_terminal(monkeypatch, tmp_path):
             return f"\x1b]52;c;AAAA\x07{found['content']['branch']}\x9b2J"
         """
     )
-    words = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), "call"]
+    words = [*PYTHON, str(HERE / "examples" / "mcp_cli.py"), "call"]
     master, slave = pty.openpty()
     with subprocess.Popen(
         [*words, "--env", "PYTHONPATH", str(tmp_path / "evil.py"), "good"],
@@ -120,7 +122,7 @@ def test_the_command_line_ends_its_server_when_it_is_ended(
         monkeypatch.setattr(subprocess, "Popen", Started)
         assert cli.main(["list", "--", *server]) == 130
     else:
-        words = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), "list", "--"]
+        words = [*PYTHON, str(HERE / "examples" / "mcp_cli.py"), "list", "--"]
         with subprocess.Popen([*words, *server], stderr=-1) as process:
             assert process.stderr.readline() == b"ready\n"
             process.terminate()
@@ -150,7 +152,7 @@ def test_the_command_line_has_a_status_without_a_stream(words, stream, end, stat
     reader, unread = os.pipe()
     os.close(reader)
     target = {"closed": "&-", "unread": "&0", "full": "/dev/full"}[end]
-    program = [sys.executable, str(HERE / "examples" / "mcp_cli.py"), *words.split()]
+    program = [*PYTHON, str(HERE / "examples" / "mcp_cli.py"), *words.split()]
     found = subprocess.run(
         ["sh", "-c", f'exec "$@" {stream}>{target}', "sh", *program],
         stdin=unread,
@@ -248,7 +250,7 @@ def test_the_command_line_finds_servers_and_files(tmp_path, capsys, monkeypatch)
         "    return repr((words, n, on, x))\n"
     )
     (tmp_path / "text").write_text("from a file")
-    entry = {"command": sys.executable, "args": ["-m", "mcp_ref"]}
+    entry = {"command": PYTHON[0], "args": [*PYTHON[1:], "-m", "mcp_ref"]}
     entry["env"] = {"PYTHONPATH": "${WHERE:-" + str(MCP_REF.parent) + "}"}
     (tmp_path / "c.json").write_text(json.dumps({"mcpServers": {"demo": entry}}))
     monkeypatch.chdir(tmp_path)
@@ -273,7 +275,7 @@ def test_the_command_line_finds_servers_and_files(tmp_path, capsys, monkeypatch)
 def test_a_server_that_only_exits_tells_its_status():
     for _ in range(3):  # it may exit before, while and after something is sent
         with pytest.raises(client.Disconnected) as problem:
-            client.connect([sys.executable, "-c", "raise SystemExit(5)"])
+            client.connect([*PYTHON, "-c", "raise SystemExit(5)"])
         assert problem.value.exit_status == 5
 
 
@@ -1155,7 +1157,7 @@ def server_named(name):
         server.tool(lambda: dict(os.environ), name={name!r})
         server.run()
     """
-    return [sys.executable, "-I", "-c", code]
+    return [*PYTHON, "-I", "-c", code]
 
 
 def configure(path: Path, **servers: dict) -> None:
@@ -1293,7 +1295,7 @@ def test_no_error_contains_the_arguments_of_a_command(run, program, as_json):
 
 
 def test_a_server_that_exits_tells_of_the_environment(run):
-    exits = ["--", sys.executable, "-c", "raise SystemExit(5)"]
+    exits = ["--", *PYTHON, "-c", "raise SystemExit(5)"]
     status, out, err = run("list", *exits)
     assert status == 3 and "--env" in err and "exit status 5" in err
     status, out, err = run("list", "--all-env", *exits)
@@ -1424,7 +1426,7 @@ def in_shell(run, tmp_path, *options, **more):
     put(tmp_path / "counter.py", COUNTER)
     program = str(HERE / "examples" / "mcp_cli.py")
     return run(
-        [sys.executable, program, "shell", *options, str(tmp_path / "counter.py")],
+        [*PYTHON, program, "shell", *options, str(tmp_path / "counter.py")],
         encoding="utf-8",
         env={**os.environ, "PYTHONPATH": str(MCP_REF.parent)},
         **more,
@@ -1520,7 +1522,7 @@ def at_terminal(tmp_path, *words):
 
     environment = {"PYTHONPATH": str(MCP_REF.parent), "TERM": "dumb"}
     with subprocess.Popen(
-        [sys.executable, str(HERE / "examples" / "mcp_cli.py"), *words],
+        [*PYTHON, str(HERE / "examples" / "mcp_cli.py"), *words],
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -1653,8 +1655,8 @@ def test_the_command_serves_a_file(name, source, status, tools, said, tmp_path):
     other = "def other(): 'Imported.'\n" if "g(x" in source else ""
     put(tmp_path / "beside.py", other or PROGRAM.replace("a()", "other()"))
     put(tmp_path / name, source)
-    words = [CLI, "serve", str(tmp_path / name)]
-    done = command(*words, text=json.dumps(modern("tools/list")))
+    words = ["serve", str(tmp_path / name)]
+    done = forked_command(*words, text=json.dumps(modern("tools/list")))
     assert done.returncode == status and bool(done.stdout) == bool(tools), done.stderr
     assert said in done.stderr
     if "print('y')" in source:
@@ -1715,7 +1717,7 @@ def test_a_wrong_line_of_serve_is_named(words, keyword, tmp_path):
     put(tmp_path / "text.txt", PROGRAM)
     put(tmp_path / "run.py", "def f(): 'F.'")
     put(tmp_path / "own.py", "import mcp_ref; server = mcp_ref.Server('s')")
-    done = command(CLI, *words.split(), cwd=tmp_path)
+    done = forked_command(*words.split(), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "") and "Traceback" not in done.stderr
     assert keyword in done.stderr
 
@@ -1729,7 +1731,7 @@ def test_a_file_is_imported_without_some_descriptors(closed, tmp_path):
         "import os\nnull = os.open(os.devnull, os.O_RDWR)\nassert null > 2\n"
         "print('y')\ndef f(): 'F.'\n",
     )
-    words = shlex.join([sys.executable, CLI, "serve", str(tmp_path / "given.py")])
+    words = shlex.join([*PYTHON, CLI, "serve", str(tmp_path / "given.py")])
     done = subprocess.run(
         ["sh", "-c", f"{words} {closed}"],
         input=json.dumps(modern("tools/list")).encode(),
@@ -1851,7 +1853,7 @@ PROGRAMS += [["vectors/run.py", "--revisions", NEWEST, "--only", "tools"]]
 @parametrize("more", ["", "works"])
 def test_nothing_of_a_server_reaches_the_terminal_by_other_programs(program, more):
     bad = "x" + "".join(EVIL) + "y"
-    target = [sys.executable, "-c", HOSTILE, json.dumps(bad), *more.split()]
+    target = [*PYTHON, "-c", HOSTILE, json.dumps(bad), *more.split()]
 
     def answer(verb: str, headers: dict, method: str, text: str):
         yield http_answer(500 if more else 400, {}, f"<title>{bad}</title>")

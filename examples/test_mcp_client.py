@@ -45,6 +45,7 @@ from testing.scripts import (
     NEWEST_LEGACY,
     OLDEST,
     PATIENCE,
+    PYTHON,
     TIME,
     Context,
     Fickle,
@@ -649,7 +650,7 @@ def test_client_answers_no_more_questions_than_a_server_reads():
     """
 
     sent = threading.Event()
-    started = client.StdioTransport([sys.executable, "-c", code])
+    started = client.StdioTransport([*PYTHON, "-c", code])
     options = {"revision": "2025-11-25", "timeout": PATIENCE}
     options["on_notification"] = lambda message: sent.set()
     with limits(MAX_QUESTIONS=2), client.connect(started, **options) as one:
@@ -1303,7 +1304,7 @@ def test_client_warns_of_urls():
 @needs_posix
 def test_a_timeout_covers_a_server_that_hangs_at_its_start():
     start = time.monotonic()
-    hangs = [sys.executable, "-c", "import time; time.sleep(99)"]
+    hangs = [*PYTHON, "-c", "import time; time.sleep(99)"]
     with pytest.raises(TimeoutError):
         client.connect(hangs, timeout=0.2)
     assert time.monotonic() - start < 60  # it is also ended
@@ -1344,7 +1345,7 @@ def test_a_server_that_cannot_start_is_started_once(tmp_path):
     code = f"open({str(tmp_path / 'starts')!r}, 'a').write('x'); import nothing_at_all"
     said = []
     with pytest.raises(client.Disconnected, match="nothing_at_all") as caught:
-        client.connect([sys.executable, "-c", code], stderr=said.append)
+        client.connect([*PYTHON, "-c", code], stderr=said.append)
     assert (tmp_path / "starts").read_text() == "x" and caught.value.exit_status == 1
     assert sum("Traceback" in line for line in said) == 1
 
@@ -1698,7 +1699,7 @@ def probed(answer: str, rest: str, **options):
         sys.stdin.readline(); print("at work", file=sys.stderr, flush=True); sys.stdin.read()
     """
     options = {"timeout": PATIENCE, **options}
-    return client.connect([sys.executable, "-c", code], **options)
+    return client.connect([*PYTHON, "-c", code], **options)
 
 
 def test_a_call_that_is_given_up_while_it_connects_keeps_no_message(monkeypatch):
@@ -1759,7 +1760,7 @@ def test_a_call_that_was_not_sent_is_taken_back(tmp_path):
                 open({str(tmp_path / "reads")!r}).read()
     """
     heard = queue.SimpleQueue()
-    with client.connect([sys.executable, "-c", code], stderr=heard.put) as one:
+    with client.connect([*PYTHON, "-c", code], stderr=heard.put) as one:
 
         def call(name, **options):
             arguments = {"x": "x" * 200_000}
@@ -2086,7 +2087,7 @@ def test_a_client_in_a_package_finds_the_module_beside_it(beside, tmp_path):
         server.tool(lambda: "hello", name="hi")
         print(connect(server).call_tool("hi")["content"][0]["text"])
     """
-    words = [sys.executable, "-S", "-E", "-c", code]
+    words = [*PYTHON, "-E", "-c", code]
     found = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert found.stdout == "hello\n", found.stderr
 

@@ -11,7 +11,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from testing.scripts import (
     MCP_REF,
     ORDER,
     PATIENCE,
+    PYTHON,
     Context,
     begin,
     client,
@@ -176,7 +176,7 @@ def test_gunicorn_ends_subscriptions_first(tmp_path):
     words = "-m gunicorn --bind 127.0.0.1:0 --worker-class gthread --threads 8 "
     words += "--graceful-timeout 600 --config python:mount mount:application"
     with subprocess.Popen(
-        [sys.executable, *words.split()],
+        [*PYTHON, *words.split()],
         cwd=Path(mount.__file__).parent,
         env={**os.environ, "HOME": str(tmp_path)},  # gunicorn keeps a socket there
         stderr=subprocess.PIPE,

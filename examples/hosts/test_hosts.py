@@ -9,7 +9,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,6 +19,7 @@ from testing.scripts import (
     COVERAGE,
     MCP_REF,
     PATIENCE,
+    PYTHON,
     Context,
     begin,
     client,
@@ -256,7 +256,7 @@ def here_program(tmp_path):
     lines = []
     return functools.partial(
         client.connect,
-        [sys.executable, str(tmp_path / "program.py")],
+        [*PYTHON, str(tmp_path / "program.py")],
         env=environment,
         stderr=lines.append,
     ), lines
@@ -297,7 +297,7 @@ def test_run_here_leaves_a_keyboard_interrupt_to_its_thread(here_program):
 def test_a_signal_ends_run_here_while_it_waits(number, arguments, tmp_path):
     (tmp_path / "program.py").write_text(HERE_PROGRAM)
     with subprocess.Popen(
-        [sys.executable, str(tmp_path / "program.py"), *arguments],
+        [*PYTHON, str(tmp_path / "program.py"), *arguments],
         env={**os.environ, "PYTHONPATH": str(MCP_REF.parent)},
         text=True,
         stdin=-1,
@@ -319,7 +319,7 @@ def test_a_slow_signal_handler_does_not_hold_run_here(here_program):
     connect, lines = here_program
     slow = "import signal; signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.11))"
     source = HERE_PROGRAM.replace("import mcp_ref", "import mcp_ref\n" + slow, 1)
-    Path(connect.args[0][1]).write_text(source)
+    Path(connect.args[0][-1]).write_text(source)
     with connect() as one:
         assert said(one, "where") == "MainThread"
         process = one.transport.process

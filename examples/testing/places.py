@@ -22,6 +22,7 @@ from testing.scripts import (
     NEWEST,
     ORDER,
     PATIENCE,
+    PYTHON,
     Context,
     Site,
     http_answer,
@@ -152,7 +153,7 @@ def command(
     of another copy."""
     given: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text}
     return subprocess.run(
-        [sys.executable, "-W", "error", *words],
+        [*PYTHON, "-W", "error", *words],
         **given,
         encoding="utf-8",
         errors="replace",
@@ -168,7 +169,7 @@ def command(
 def listening(*words):
     """Start a program that serves HTTP; yield its process and its URL."""
     with subprocess.Popen(
-        [sys.executable, *words, "--http", "0"],
+        [*PYTHON, *words, "--http", "0"],
         text=True,
         stdin=-3,
         stdout=-1,
@@ -274,7 +275,7 @@ def mounted_answer(how: str, verb: str, headers: dict, message):
         environ["GATEWAY_INTERFACE"] = "CGI/1.1"
         environ["HTTP_CONTENT_TYPE"] = environ.get("CONTENT_TYPE", "")
         printed = subprocess.check_output(
-            [sys.executable, mount.__file__],
+            [*PYTHON, mount.__file__],
             input=body,
             timeout=3 * PATIENCE,
             env={**os.environ, **environ},

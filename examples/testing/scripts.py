@@ -98,7 +98,9 @@ import re
 import signal
 import socket
 import socketserver
+import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -106,6 +108,7 @@ import typing
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 from testing import revisions
@@ -631,6 +634,8 @@ def scripts(text: str, common: str = ""):
         carriers = CARRIERS[raw : 3 if "client" in given else 2]
         slug = given["slug"] = slug_of(title, slugs)
         for pair in select(given.get("on", "*"), carriers):
+            if "pipe" in pair and "client" not in given:
+                PRELOADED[given["module"]] = None
             cases.append(pytest.param(*pair, given, rows, id="-".join([slug, *pair])))
 
     @parametrize("version, carrier, head, rows", cases)
@@ -1314,12 +1319,20 @@ def headers_of(message) -> dict[str, str]:
     return headers
 
 
-# A process that has imported this file, and forks a server in 5 ms.
+# A process that has imported these modules, and forks a server in 5 ms.
 FORKS: Any = multiprocessing.get_context("forkserver" if POSIX else "spawn")
+PRELOADED = {__name__: None}  # and the modules of scripts that it serves
 
 
-if POSIX:
-    FORKS.set_forkserver_preload([__name__])
+def start_forked(function, *arguments):
+    """Call a function in a process of its own; return the process."""
+    process = FORKS.Process(target=function, args=arguments, daemon=True)
+    if POSIX:
+        FORKS.set_forkserver_preload(list(PRELOADED))
+    # The process that forks does not get our `sys.path` otherwise.
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
+        process.start()
+    return process
 
 
 def serve_forked(options: dict, source, out, control):
@@ -1340,6 +1353,32 @@ def serve_forked(options: dict, source, out, control):
         server.run([])
 
 
+def play_command(words: list[str], cwd: str, folder: str):
+    """Be mcp_cli.py, in a process of its own, with three files as its streams."""
+    for number in range(3):
+        flags = os.O_RDWR | getattr(os, "O_BINARY", 0)
+        os.dup2(os.open(os.path.join(folder, str(number)), flags), number)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = open(2, "w", 1, encoding="utf-8", closefd=False)
+    sys.argv[1:] = words
+    os.chdir(cwd)
+    cli.start()
+
+
+def forked_command(*words, text="", cwd="/"):
+    """Do what command() does with mcp_cli.py, in a tenth of the time."""
+    with tempfile.TemporaryDirectory() as folder:
+        streams = [Path(folder, str(number)) for number in range(3)]
+        for path, content in zip(streams, (text, "", "")):
+            path.write_text(content, "utf-8")
+        process = start_forked(play_command, words, str(cwd), folder)
+        process.join(3 * PATIENCE)
+        process.kill()
+        _, *found = [path.read_text("utf-8", "replace") for path in streams]
+        return subprocess.CompletedProcess(words, process.exitcode, *found)
+
+
 class Pipe:
     """Talks to a process that serves stdio; its stderr is ours."""
 
@@ -1347,10 +1386,7 @@ class Pipe:
         self.talk = talk
         (source, self.stdin), (self.stdout, out) = FORKS.Pipe(False), FORKS.Pipe(False)
         self.control, control = FORKS.Pipe()
-        self.process = FORKS.Process(
-            target=serve_forked, daemon=True, args=(talk.options, source, out, control)
-        )
-        self.process.start()
+        self.process = start_forked(serve_forked, talk.options, source, out, control)
         for end in (source, out, control):
             end.close()
         self.readers = [begin(self.hear), begin(self.note)]
@@ -1434,7 +1470,7 @@ class PlayedPipe(
         path = pipes.arbitrary_address("AF_UNIX")
         super().__init__(path)
         self.talk = talk
-        self.target = [sys.executable, "-S", "-E", "-c", self.PROGRAM, path]
+        self.target = [*PYTHON, "-E", "-c", self.PROGRAM, path]
         talk.stack.callback(self.close)
 
     def finish_request(self, link, _):
