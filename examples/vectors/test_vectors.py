@@ -39,6 +39,7 @@ from testing.scripts import (
     ORDER,
     PATIENCE,
     POSIX,
+    PRELOADED,
     PYTHON,
     Site,
     begin,
@@ -47,6 +48,7 @@ from testing.scripts import (
     load,
     mcp,
     parametrize,
+    start_forked,
 )
 
 VECTORS = HERE / "examples" / "vectors"
@@ -62,23 +64,27 @@ links, patterns, play, report, spec = (
 assert play.REVISIONS == ORDER[::-1], play.__file__
 
 
+everything = load("everything_server", EVERYTHING)
+PRELOADED[__name__] = None
+one_at_a_time = threading.Lock()
+
+
 def serve_everything(*streams):
     """Be everything_server.py on these streams."""
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
-    load("everything_server", EVERYTHING).server.run([])
+    everything.server.run([])
 
 
 class Forked:
-    """A process that serves everything and was not started, but forked; otherwise as
-    links.launch() starts one."""
+    """What links.launch() returns, of a process that is forked: it has imported all."""
 
     def __init__(self, *_):
         pipes = [FORKS.Pipe(False) for _ in range(3)]
         stdin, stdout, stderr = pipes
         theirs = [stdin[0], stdout[1], stderr[1]]
-        self.process = FORKS.Process(target=serve_everything, args=theirs, daemon=True)
-        self.process.start()
+        with one_at_a_time:
+            self.process = start_forked(serve_everything, *theirs)
         self.pid, self.kill = self.process.pid, self.process.kill
         ours = {"stdin": stdin[1], "stdout": stdout[0], "stderr": stderr[0]}
         for name, stream in ours.items():
@@ -1278,10 +1284,9 @@ def test_the_fixtures_of_the_vectors_are_all_that_they_need():
         if need.split()[0] in kinds.values()
     }
     assert used | {"tool test_structured_content"} == listed
-    server = load("everything_server", EVERYTHING).server
     names = {"tools": "name", "prompts": "name", "resources": "uri"}
     names["templates"] = "uriTemplate"
-    with client.connect(server) as one:
+    with client.connect(everything.server) as one:
         offered = {
             "tools": one.list_tools(),
             "prompts": one.list_prompts(),
