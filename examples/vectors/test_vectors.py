@@ -52,9 +52,9 @@ from testing.scripts import (
 )
 
 VECTORS = HERE / "examples" / "vectors"
-RUN_CLIENT = str(VECTORS / "clients" / "run_client.py")
 RUNNERS = ["run.py", "run.mts"]  # for servers
 run = vectors_runner()
+run_client = load("run_client", VECTORS / "clients" / "run_client.py")
 strange = load("strange", VECTORS / "strange.py")
 checks = load("checks", VECTORS / "suite" / "checks.py")
 links, patterns, play, report, spec = (
@@ -117,9 +117,8 @@ def test_the_vectors_find_no_fault(carrier, monkeypatch):
 @pytest.mark.slow
 def test_the_vectors_find_no_fault_in_the_client():
     # With more patience, those that a client should leave unanswered take as long.
-    words = ["--revisions", NEWEST, "--timeout", "10", sys.executable]
-    driver = str(VECTORS / "clients" / "driver.py")
-    done = command(RUN_CLIENT, *words, driver, seconds=9 * PATIENCE)
+    words = ["--revisions", NEWEST, "--timeout", "10", *PYTHON]
+    done = called(run_client, *words, VECTORS / "clients" / "driver.py")
     assert done.returncode == 0, done.stdout
 
 
@@ -135,8 +134,8 @@ def test_the_vectors_find_a_fault_in_a_client(mutant, broken, fine):
     no other, and the exit status says so."""
     words = ["--revisions", NEWEST, "--carriers", "stdio", "--timeout", str(PATIENCE)]
     words += ["--only", broken, "--only", fine]
-    words += [sys.executable, str(HERE / ".ci" / "client_mutants.py")]
-    done = command(RUN_CLIENT, *words, "drive", mutant, seconds=9 * PATIENCE)
+    words += [*PYTHON, HERE / ".ci" / "client_mutants.py", "drive", mutant]
+    done = called(run_client, *words)
     assert re.findall("^BROKEN (.*?):", done.stdout, re.M) == [broken], done.stdout
     assert done.returncode == 1
 
@@ -158,9 +157,6 @@ def copy_runner(folder: Path) -> None:
 
 def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
     """The vectors in which it ends are not set up, whatever their steps are."""
-    copy_runner(tmp_path)
-    (tmp_path / "clients").mkdir()
-    runner = shutil.copy(RUN_CLIENT, tmp_path / "clients")
     call = {"do": "call_tool", "label": "a", "told": {"result": {}}}
     head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
     head |= {"carriers": ["stdio"], "since": NEWEST}
@@ -168,10 +164,11 @@ def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
     steps["fine"] = [{"do": "ping"}]
     some = [{"id": name, **head, "steps": one} for name, one in steps.items()]
     file = json.dumps({"format": 4, "vectors": some})
-    (tmp_path / "clients" / "some.json").write_text(file, "utf-8")
+    (tmp_path / "some.json").write_text(file, "utf-8")
     words = ["--revisions", NEWEST, "--carriers", "stdio"]
     words += ["--json", str(tmp_path / "rows"), *PYTHON, "-c", A_DRIVER]
-    done = command(str(runner), *words, seconds=9 * PATIENCE)
+    with mock.patch.object(run_client, "FOLDER", tmp_path):
+        done = called(run_client, *words)
     rows = json.loads((tmp_path / "rows").read_text("utf-8"))["rows"]
     found = {row["id"]: row["verdict"] for row in rows}
     wanted = {"given": "not set up", "step": "not set up", "fine": "passed"}
@@ -505,8 +502,8 @@ def test_a_runner_says_at_once_what_cannot_be_played(tmp_path):
     ):
         done = called(run, *words)
         assert done.returncode == 1 and said in done.stderr, (words, done.stderr)
-    driver = [sys.executable, "-c", "raise LookupError('no client')"]
-    done = command(str(VECTORS / "clients" / "run_client.py"), *driver)
+    driver = [*PYTHON, "-c", "raise LookupError('no client')"]
+    done = called(run_client, *driver)
     assert done.returncode == 1 and "LookupError: no client" in done.stdout
 
 
