@@ -45,6 +45,7 @@ from testing.scripts import (
     begin,
     client,
     http_answer,
+    http_serving,
     load,
     mcp,
     parametrize,
@@ -114,11 +115,15 @@ def test_the_vectors_find_no_fault(carrier, monkeypatch):
 @pytest.mark.skipif(
     sys.implementation.name == "pypy", reason="each client is a process that PyPy warms"
 )
-@pytest.mark.slow
-def test_the_vectors_find_no_fault_in_the_client():
+@parametrize("carrier", ["stdio", "http"])
+def test_the_vectors_find_no_fault_in_the_client(carrier):
+    """Over stdio, what is not played over HTTP; `.ci/run vectors` plays everything."""
     # With more patience, those that a client should leave unanswered take as long.
-    words = ["--revisions", NEWEST, "--timeout", "10", *PYTHON]
-    done = called(run_client, *words, VECTORS / "clients" / "driver.py")
+    words = ["--revisions", NEWEST, "--timeout", "10", "--carriers", carrier]
+    if carrier == "stdio":
+        for one in report.read_vectors(run_client.FOLDER, run_client.check_steps):
+            words += ["--only", one["id"]] * (one["carriers"] == ["stdio"])
+    done = called(run_client, *words, *PYTHON, run_client.FOLDER / "driver.py")
     assert done.returncode == 0, done.stdout
 
 
@@ -148,11 +153,6 @@ for line in sys.stdin:
         raise LookupError("no such tool")
     print(json.dumps({"id": action["id"], "result": []}), flush=True)
 """
-
-
-def copy_runner(folder: Path) -> None:
-    for path in VECTORS.glob("*.py"):
-        shutil.copyfile(path, folder / path.name)
 
 
 def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
@@ -207,10 +207,9 @@ def test_the_runner_reads_the_format_before(tmp_path):
         assert vector["revisions"] == [NEWEST_LEGACY, *MODERN[::-1]]
 
 
-@pytest.mark.slow
 def test_the_runner_writes_what_machines_read(tmp_path):
     """A known failure is none; a line of the baseline that passes is stale."""
-    mutant = [*PYTHON, str(HERE / ".ci" / "mutants.py"), "pong", *PYTHON, EVERYTHING]
+    mutant = [*PYTHON, HERE / ".ci" / "mutants.py", "pong", *SERVE]
     known = tmp_path / "known"
     options = ["--revisions", NEWEST_LEGACY, "--timeout", str(PATIENCE)]
     options += ["--only", "ping-empty-result", "--only", "id-integer"]
@@ -233,8 +232,8 @@ def test_the_runner_writes_what_machines_read(tmp_path):
     assert "<failure" not in (tmp_path / "junit").read_text("utf-8")
     assert "# TODO known" in (tmp_path / "tap").read_text("utf-8")
 
-    with listening(EVERYTHING) as (_, url):  # options after a URL count
-        done = called(run, url, *options, *listed)
+    with http_serving(everything.server) as httpd:  # options after a URL count
+        done = called(run, httpd.url, *options, *listed)
     assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
 
 
@@ -976,11 +975,22 @@ def test_a_baseline_can_be_written(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-def run_action(folder: Path, vectors: dict, **inputs: str) -> Any:
-    """Run the steps of the action for GitHub as its runner does, with a copy of the
-    runner of vectors; return what became of them."""
-    copy_runner(folder)
-    write_vectors(folder, vectors)
+@pytest.fixture(scope="module")
+def action(tmp_path_factory) -> Path:
+    """Copy what the action runs into a folder, without vectors."""
+    folder = tmp_path_factory.mktemp("action")
+    for path in VECTORS.glob("*.py"):
+        shutil.copyfile(path, folder / path.name)
+    start = folder / "python3"
+    start.write_text(f'#!/bin/sh\nexec {shlex.join(PYTHON)} "$@"\n', "utf-8")
+    start.chmod(0o700)
+    return folder
+
+
+def run_action(action: Path, folder: Path, vectors: dict, **inputs: str) -> Any:
+    """Run the steps of the action for GitHub in a folder, as its runner does; return
+    what became of them."""
+    write_vectors(action, vectors)
     text = (VECTORS / "action.yml").read_text("utf-8")
     head, steps = text.split("\nruns:\n  using: composite\n  steps:\n")
     known = dict(re.findall(r"(?m)^  ([a-z]+):\n((?:    .*\n?)+)", head))
@@ -993,7 +1003,7 @@ def run_action(folder: Path, vectors: dict, **inputs: str) -> Any:
     env = dict(re.findall(r"(?m)^        ([A-Z]+): \$\{\{ inputs\.(\w+) \}\}$", step))
     script = folder / "step.sh"
     script.write_text(textwrap.dedent(step.split("      run: |\n")[1]), "utf-8")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(action), os.environ["PATH"]])
     given = {name: inputs[value] for name, value in env.items()}
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
@@ -1001,7 +1011,7 @@ def run_action(folder: Path, vectors: dict, **inputs: str) -> Any:
         text=True,
         timeout=9 * PATIENCE,
         cwd=folder,
-        env={**os.environ, **given, "PATH": path, "GITHUB_ACTION_PATH": str(folder)},
+        env={**os.environ, **given, "PATH": path, "GITHUB_ACTION_PATH": str(action)},
     )
 
 
@@ -1011,7 +1021,7 @@ needs_bash = pytest.mark.skipif(
 
 
 @needs_bash
-def test_the_action_sends_headers_as_they_stand(tmp_path):
+def test_the_action_sends_headers_as_they_stand(action, tmp_path):
     """Each line is one, with its quotes and spaces; empty lines are none."""
     headers = {
         "x-words": "\"two  words\" and 'one' $HOME \\\\",
@@ -1022,7 +1032,7 @@ def test_the_action_sends_headers_as_they_stand(tmp_path):
     try:
         options = f"--revisions {NEWEST}"
         given = {"server": site.url, "headers": f"{lines}\n", "options": options}
-        done = run_action(tmp_path, {"it": asked("x", {"result": {}})}, **given)
+        done = run_action(action, tmp_path, {"it": asked("x", {"result": {}})}, **given)
     finally:
         site.close()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -1044,14 +1054,14 @@ def test_the_action_sends_headers_as_they_stand(tmp_path):
         ({"options": "--only nothing"}, 1),
     ],
 )
-def test_the_action_fails_as_its_inputs_say(tmp_path, inputs, status):
+def test_the_action_fails_as_its_inputs_say(action, tmp_path, inputs, status):
     """On stdio, with a command of several lines, and names that have spaces."""
     wrong = asked("x", {"error": {}})
     vectors = {"it": wrong, "harm": {**wrong, "level": "text", "harms": "it hurts"}}
     (tmp_path / "what we know.txt").write_text(f"it stdio {NEWEST}  # known", "utf-8")
     given = {"server": shlex.join(SERVE), "report": "to read.xml", **inputs}
     given["options"] = f"--revisions {NEWEST} {inputs.get('options', '')}"
-    done = run_action(tmp_path, vectors, **given)
+    done = run_action(action, tmp_path, vectors, **given)
     assert done.returncode == status, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     if inputs.get("options") != "--only nothing" and "no such" not in str(inputs):
