@@ -343,18 +343,20 @@ def make_certificate(folder: str) -> None:
     subprocess.run(["openssl", *words.split()], check=True, capture_output=True)
 
 
+def vectors_runner():
+    """Import the runner of vectors for servers; its modules stand alone."""
+    folder = HERE / "examples" / "vectors"
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    return load("run", folder / "run.py")
+
+
 DEPENDS_ON_TIME = re.compile("[A-Z]+ [a-z-]*(cancel|hang|disconnect)")
 
 
 def play_vectors(*target, revisions=ORDER, again=True, path=MCP_REF.parent):
-    done = command(
-        str(HERE / "examples" / "vectors" / "run.py"),
-        "--revisions",
-        ",".join(revisions),
-        *map(str, target),
-        seconds=9 * PATIENCE,
-        path=path,
-    )
+    options = ["--revisions", ",".join(revisions)]
+    done = called(vectors_runner(), *options, *target, PYTHONPATH=str(path))
     faults = [
         one
         for one in re.findall(r"(?ms)^[A-Z]{5,} [a-z].*?(?=\n\n)", done.stdout)
@@ -387,6 +389,7 @@ def status_of(process, cause: str) -> int:
 def called(program, *words, text="", cwd=HERE, **environ):
     """Call the main() of a program that is imported, as its command does; return what
     became of it. A process of its own would cost as much as ten of its tests."""
+    words = [*map(str, words)]
     texts = {"stdin": text, "stdout": "", "stderr": ""}
     streams = {
         name: io.TextIOWrapper(io.BytesIO(one.encode()), "utf-8")
@@ -401,7 +404,7 @@ def called(program, *words, text="", cwd=HERE, **environ):
             patch.setenv(name, value)
         try:
             takes = program.main.__code__.co_argcount
-            status = program.main(list(words)) if takes else program.main()
+            status = program.main(words) if takes else program.main()
         except SystemExit as end:
             status = end.code
             if isinstance(status, str):  # as Python does

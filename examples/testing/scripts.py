@@ -129,8 +129,8 @@ POSIX, OTHER = os.name == "posix", "Windows has other signals, descriptors and s
 COVERAGE = {
     name: text for name, text in os.environ.items() if name.startswith("COVERAGE_")
 }
-# Our programs need no packages, and start in half the time without `site`; coverage
-# comes through it. The second of two processes needs the bytecode of the first.
+# Our programs need no packages, and start in half the time without `site`, which only
+# coverage needs; and the next process uses the bytecode of the last one.
 PYTHON = [sys.executable] if COVERAGE else [sys.executable, "-S"]
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 parametrize = pytest.mark.parametrize

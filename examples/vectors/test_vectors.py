@@ -20,30 +20,42 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from testing.places import asked, called, command, listening, play_vectors, unused_port
+from testing.places import (
+    asked,
+    called,
+    command,
+    listening,
+    play_vectors,
+    vectors_runner,
+    unused_port,
+)
 from testing.scripts import (
     EVERYTHING,
+    FORKS,
     HERE,
     MODERN,
     NEWEST,
     NEWEST_LEGACY,
     ORDER,
     PATIENCE,
+    POSIX,
+    PRELOADED,
     PYTHON,
     Site,
     begin,
     client,
     http_answer,
+    http_serving,
     load,
     mcp,
     parametrize,
+    start_forked,
 )
 
 VECTORS = HERE / "examples" / "vectors"
-RUN_CLIENT = str(VECTORS / "clients" / "run_client.py")
 RUNNERS = ["run.py", "run.mts"]  # for servers
-sys.path.append(str(VECTORS))  # the modules of the runner stand alone
-run = load("run", VECTORS / "run.py")
+run = vectors_runner()
+run_client = load("run_client", VECTORS / "clients" / "run_client.py")
 strange = load("strange", VECTORS / "strange.py")
 checks = load("checks", VECTORS / "suite" / "checks.py")
 links, patterns, play, report, spec = (
@@ -53,24 +65,65 @@ links, patterns, play, report, spec = (
 assert play.REVISIONS == ORDER[::-1], play.__file__
 
 
+everything = load("everything_server", EVERYTHING)
+PRELOADED[__name__] = None
+one_at_a_time = threading.Lock()
+
+
+def serve_everything(*streams):
+    """Be everything_server.py on these streams."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream.fileno(), number)
+    everything.server.run([])
+
+
+class Forked:
+    """What links.launch() returns, of a process that is forked: it has imported all."""
+
+    def __init__(self, *_):
+        pipes = [FORKS.Pipe(False) for _ in range(3)]
+        stdin, stdout, stderr = pipes
+        theirs = [stdin[0], stdout[1], stderr[1]]
+        with one_at_a_time:
+            self.process = start_forked(serve_everything, *theirs)
+        self.pid, self.kill = self.process.pid, self.process.kill
+        ours = {"stdin": stdin[1], "stdout": stdout[0], "stderr": stderr[0]}
+        for name, stream in ours.items():
+            mode = "wb" if name == "stdin" else "rb"
+            setattr(self, name, open(os.dup(stream.fileno()), mode))
+        for stream in (*theirs, *ours.values()):
+            stream.close()
+
+    def wait(self, seconds=None):
+        self.process.join(seconds)
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired("a forked process", seconds)
+
+
 @pytest.mark.slow
-def test_the_vectors_find_no_fault():
-    stdio = begin(play_vectors, sys.executable, EVERYTHING)
+@parametrize("carrier", ["stdio", "http"])
+def test_the_vectors_find_no_fault(carrier, monkeypatch):
+    if carrier == "stdio":
+        if POSIX:
+            monkeypatch.setattr(links, "launch", Forked)
+        return play_vectors(*PYTHON, EVERYTHING)
     with listening(EVERYTHING) as (server, url):
         begin(server.stdout.read)  # a full pipe, 4 KiB on Windows, would stop it
         play_vectors(url)
-    stdio.result()
 
 
 @pytest.mark.skipif(
     sys.implementation.name == "pypy", reason="each client is a process that PyPy warms"
 )
-@pytest.mark.slow
-def test_the_vectors_find_no_fault_in_the_client():
+@parametrize("carrier", ["stdio", "http"])
+def test_the_vectors_find_no_fault_in_the_client(carrier):
+    """Over stdio, what is not played over HTTP; `.ci/run vectors` plays everything."""
     # With more patience, those that a client should leave unanswered take as long.
-    words = ["--revisions", NEWEST, "--timeout", "10", sys.executable]
-    driver = str(VECTORS / "clients" / "driver.py")
-    done = command(RUN_CLIENT, *words, driver, seconds=9 * PATIENCE)
+    words = ["--revisions", NEWEST, "--timeout", "10", "--carriers", carrier]
+    if carrier == "stdio":
+        for one in report.read_vectors(run_client.FOLDER, run_client.check_steps):
+            words += ["--only", one["id"]] * (one["carriers"] == ["stdio"])
+    done = called(run_client, *words, *PYTHON, run_client.FOLDER / "driver.py")
     assert done.returncode == 0, done.stdout
 
 
@@ -86,8 +139,8 @@ def test_the_vectors_find_a_fault_in_a_client(mutant, broken, fine):
     no other, and the exit status says so."""
     words = ["--revisions", NEWEST, "--carriers", "stdio", "--timeout", str(PATIENCE)]
     words += ["--only", broken, "--only", fine]
-    words += [sys.executable, str(HERE / ".ci" / "client_mutants.py")]
-    done = command(RUN_CLIENT, *words, "drive", mutant, seconds=9 * PATIENCE)
+    words += [*PYTHON, HERE / ".ci" / "client_mutants.py", "drive", mutant]
+    done = called(run_client, *words)
     assert re.findall("^BROKEN (.*?):", done.stdout, re.M) == [broken], done.stdout
     assert done.returncode == 1
 
@@ -102,16 +155,8 @@ for line in sys.stdin:
 """
 
 
-def copy_runner(folder: Path) -> None:
-    for path in VECTORS.glob("*.py"):
-        shutil.copyfile(path, folder / path.name)
-
-
 def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
     """The vectors in which it ends are not set up, whatever their steps are."""
-    copy_runner(tmp_path)
-    (tmp_path / "clients").mkdir()
-    runner = shutil.copy(RUN_CLIENT, tmp_path / "clients")
     call = {"do": "call_tool", "label": "a", "told": {"result": {}}}
     head = {"level": "MUST", "clause": "basic/index", "rule": "as it says"}
     head |= {"carriers": ["stdio"], "since": NEWEST}
@@ -119,10 +164,11 @@ def test_the_end_of_a_driver_is_charged_to_no_vector(tmp_path):
     steps["fine"] = [{"do": "ping"}]
     some = [{"id": name, **head, "steps": one} for name, one in steps.items()]
     file = json.dumps({"format": 4, "vectors": some})
-    (tmp_path / "clients" / "some.json").write_text(file, "utf-8")
+    (tmp_path / "some.json").write_text(file, "utf-8")
     words = ["--revisions", NEWEST, "--carriers", "stdio"]
     words += ["--json", str(tmp_path / "rows"), *PYTHON, "-c", A_DRIVER]
-    done = command(str(runner), *words, seconds=9 * PATIENCE)
+    with mock.patch.object(run_client, "FOLDER", tmp_path):
+        done = called(run_client, *words)
     rows = json.loads((tmp_path / "rows").read_text("utf-8"))["rows"]
     found = {row["id"]: row["verdict"] for row in rows}
     wanted = {"given": "not set up", "step": "not set up", "fine": "passed"}
@@ -161,10 +207,9 @@ def test_the_runner_reads_the_format_before(tmp_path):
         assert vector["revisions"] == [NEWEST_LEGACY, *MODERN[::-1]]
 
 
-@pytest.mark.slow
 def test_the_runner_writes_what_machines_read(tmp_path):
     """A known failure is none; a line of the baseline that passes is stale."""
-    mutant = [*PYTHON, str(HERE / ".ci" / "mutants.py"), "pong", *PYTHON, EVERYTHING]
+    mutant = [*PYTHON, HERE / ".ci" / "mutants.py", "pong", *SERVE]
     known = tmp_path / "known"
     options = ["--revisions", NEWEST_LEGACY, "--timeout", str(PATIENCE)]
     options += ["--only", "ping-empty-result", "--only", "id-integer"]
@@ -187,8 +232,8 @@ def test_the_runner_writes_what_machines_read(tmp_path):
     assert "<failure" not in (tmp_path / "junit").read_text("utf-8")
     assert "# TODO known" in (tmp_path / "tap").read_text("utf-8")
 
-    with listening(EVERYTHING) as (_, url):  # options after a URL count
-        done = called(run, url, *options, *listed)
+    with http_serving(everything.server) as httpd:  # options after a URL count
+        done = called(run, httpd.url, *options, *listed)
     assert done.returncode == 1 and "STALE ping-empty-result" in done.stdout
 
 
@@ -456,8 +501,8 @@ def test_a_runner_says_at_once_what_cannot_be_played(tmp_path):
     ):
         done = called(run, *words)
         assert done.returncode == 1 and said in done.stderr, (words, done.stderr)
-    driver = [sys.executable, "-c", "raise LookupError('no client')"]
-    done = command(str(VECTORS / "clients" / "run_client.py"), *driver)
+    driver = [*PYTHON, "-c", "raise LookupError('no client')"]
+    done = called(run_client, *driver)
     assert done.returncode == 1 and "LookupError: no client" in done.stdout
 
 
@@ -930,11 +975,22 @@ def test_a_baseline_can_be_written(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-def run_action(folder: Path, vectors: dict, **inputs: str) -> Any:
-    """Run the steps of the action for GitHub as its runner does, with a copy of the
-    runner of vectors; return what became of them."""
-    copy_runner(folder)
-    write_vectors(folder, vectors)
+@pytest.fixture(scope="module")
+def action(tmp_path_factory) -> Path:
+    """Copy what the action runs into a folder, without vectors."""
+    folder = tmp_path_factory.mktemp("action")
+    for path in VECTORS.glob("*.py"):
+        shutil.copyfile(path, folder / path.name)
+    start = folder / "python3"
+    start.write_text(f'#!/bin/sh\nexec {shlex.join(PYTHON)} "$@"\n', "utf-8")
+    start.chmod(0o700)
+    return folder
+
+
+def run_action(action: Path, folder: Path, vectors: dict, **inputs: str) -> Any:
+    """Run the steps of the action for GitHub in a folder, as its runner does; return
+    what became of them."""
+    write_vectors(action, vectors)
     text = (VECTORS / "action.yml").read_text("utf-8")
     head, steps = text.split("\nruns:\n  using: composite\n  steps:\n")
     known = dict(re.findall(r"(?m)^  ([a-z]+):\n((?:    .*\n?)+)", head))
@@ -947,7 +1003,7 @@ def run_action(folder: Path, vectors: dict, **inputs: str) -> Any:
     env = dict(re.findall(r"(?m)^        ([A-Z]+): \$\{\{ inputs\.(\w+) \}\}$", step))
     script = folder / "step.sh"
     script.write_text(textwrap.dedent(step.split("      run: |\n")[1]), "utf-8")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(action), os.environ["PATH"]])
     given = {name: inputs[value] for name, value in env.items()}
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
@@ -955,7 +1011,7 @@ def run_action(folder: Path, vectors: dict, **inputs: str) -> Any:
         text=True,
         timeout=9 * PATIENCE,
         cwd=folder,
-        env={**os.environ, **given, "PATH": path, "GITHUB_ACTION_PATH": str(folder)},
+        env={**os.environ, **given, "PATH": path, "GITHUB_ACTION_PATH": str(action)},
     )
 
 
@@ -965,7 +1021,7 @@ needs_bash = pytest.mark.skipif(
 
 
 @needs_bash
-def test_the_action_sends_headers_as_they_stand(tmp_path):
+def test_the_action_sends_headers_as_they_stand(action, tmp_path):
     """Each line is one, with its quotes and spaces; empty lines are none."""
     headers = {
         "x-words": "\"two  words\" and 'one' $HOME \\\\",
@@ -976,7 +1032,7 @@ def test_the_action_sends_headers_as_they_stand(tmp_path):
     try:
         options = f"--revisions {NEWEST}"
         given = {"server": site.url, "headers": f"{lines}\n", "options": options}
-        done = run_action(tmp_path, {"it": asked("x", {"result": {}})}, **given)
+        done = run_action(action, tmp_path, {"it": asked("x", {"result": {}})}, **given)
     finally:
         site.close()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -998,14 +1054,14 @@ def test_the_action_sends_headers_as_they_stand(tmp_path):
         ({"options": "--only nothing"}, 1),
     ],
 )
-def test_the_action_fails_as_its_inputs_say(tmp_path, inputs, status):
+def test_the_action_fails_as_its_inputs_say(action, tmp_path, inputs, status):
     """On stdio, with a command of several lines, and names that have spaces."""
     wrong = asked("x", {"error": {}})
     vectors = {"it": wrong, "harm": {**wrong, "level": "text", "harms": "it hurts"}}
     (tmp_path / "what we know.txt").write_text(f"it stdio {NEWEST}  # known", "utf-8")
     given = {"server": shlex.join(SERVE), "report": "to read.xml", **inputs}
     given["options"] = f"--revisions {NEWEST} {inputs.get('options', '')}"
-    done = run_action(tmp_path, vectors, **given)
+    done = run_action(action, tmp_path, vectors, **given)
     assert done.returncode == status, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     if inputs.get("options") != "--only nothing" and "no such" not in str(inputs):
@@ -1235,10 +1291,9 @@ def test_the_fixtures_of_the_vectors_are_all_that_they_need():
         if need.split()[0] in kinds.values()
     }
     assert used | {"tool test_structured_content"} == listed
-    server = load("everything_server", EVERYTHING).server
     names = {"tools": "name", "prompts": "name", "resources": "uri"}
     names["templates"] = "uriTemplate"
-    with client.connect(server) as one:
+    with client.connect(everything.server) as one:
         offered = {
             "tools": one.list_tools(),
             "prompts": one.list_prompts(),

@@ -154,6 +154,7 @@ class StdioServer:
                     self.inbox.put(Exchange(read_json(line), None, link=connection))
                 elif connection is self.connections[-1]:
                     self.ended.set()
+                    self.inbox.put(None)
         self.inbox.put(None)
 
     def send(self, message: Any, exchange: Exchange | None) -> None:
@@ -242,6 +243,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.connection.settimeout(None)
         except OSError:
             exchange.closed.set()
+            self.inbox.put(None)
 
 
 class ThreadingServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
@@ -285,6 +287,8 @@ class Driver:
         self.process = launch(command, subprocess.PIPE)
         RUNNING.add(self.process)
         self.reports: queue.Queue[Json] = queue.Queue()
+        # Of the vector that is played: None says to look at what else has come.
+        self.inbox: queue.Queue[Exchange | None] = queue.Queue()
         self.spoke = False  # a first line has come: the process has started
         self.names = itertools.count(1)  # ids of actions
         self.ended = ""  # why there is no driver any more
@@ -306,8 +310,10 @@ class Driver:
                 told = read_json(line)
                 self.spoke = True
                 self.reports.put(told if isinstance(told, dict) else rubbish(told))
+                self.inbox.put(None)
         listener.join(0.5)
         self.ended = f"the driver has ended: {cause_of(list(said))}"
+        self.inbox.put(None)
 
     def end_client(self) -> bool:
         """Have the client closed; say whether it was, so that it can be used again."""
@@ -335,7 +341,7 @@ class Talk:
         self.driver, self.vector = driver, vector
         self.carrier, self.revision, self.seconds = place
         self.modern = self.revision >= MODERN
-        self.inbox: queue.Queue[Exchange | None] = queue.Queue()
+        self.inbox = driver.inbox = queue.Queue()
         server: Any = StdioServer if self.carrier == "stdio" else HttpServer
         self.server = server(self.inbox, self.scene("stderr", []))
         self.saved: Json = {"revision": self.revision}
@@ -357,16 +363,21 @@ class Talk:
         began = time.monotonic()
         while (value := found()) is None:
             patience = (seconds or self.seconds) * (1 if self.driver.spoke else 4)
-            if time.monotonic() > began + patience:
+            left = began + patience - time.monotonic()
+            if left < 0:
                 last = show([one.seen for one in self.heard[-3:]])
                 raise TimeoutError(f"no {what} in time; what came last: {last}")
             if self.driver.ended:
                 raise Ended(self.driver.ended)
-            self.take(0.01)
+            self.take(left)
         return value
 
     def take(self, seconds: float) -> None:
-        """Take one message, and all reports."""
+        """Take a message, if one comes in time, and all reports."""
+        with contextlib.suppress(queue.Empty):
+            exchange = self.inbox.get(timeout=seconds)
+            if exchange:
+                self._keep(exchange)
         with contextlib.suppress(queue.Empty):
             while True:
                 told = self.driver.reports.get_nowait()
@@ -374,10 +385,6 @@ class Talk:
                 self.transcript.append({"told": told})
                 if "unsupported" in told:  # also if no step waits for this action
                     raise Missing(f"action {told['unsupported']}")
-        with contextlib.suppress(queue.Empty):
-            exchange = self.inbox.get(timeout=seconds)
-            if exchange:
-                self._keep(exchange)
 
     def _keep(self, exchange: Exchange) -> None:
         """Keep a message; answer it, unless a step will."""
@@ -589,8 +596,8 @@ class Talk:
     def silence(self, step: Json) -> None:
         """Give what must not come some time to come; look at all that was heard."""
         deadline = time.monotonic() + SILENCE
-        while time.monotonic() < deadline:
-            self.take(0.01)
+        while (left := deadline - time.monotonic()) > 0:
+            self.take(left)
         self.judge(step["heard"], [one.seen for one in self.heard])
 
     def gone(self, step: Json) -> None:
@@ -726,6 +733,8 @@ class Client:
         if self.driver:
             RUNNING.discard(self.driver.process)
             kill(self.driver.process)
+            if stdin := self.driver.process.stdin:
+                stdin.close()
         self.driver = None
 
 
