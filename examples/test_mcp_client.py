@@ -2628,17 +2628,17 @@ def test_http_sse_is_used_at_once_if_it_is_said():
 @parametrize("word", ["oneOf", "anyOf", "enum"])
 @parametrize("more", [{"title": "x"}, {"type": "integer"}])
 def test_a_form_with_many_choices_is_checked_fast(word, more):
-    choices = [{"const": n, **more} for n in range(3000)]
+    choices = [{"const": n, **more} for n in range(1500)]
     if word == "enum":
-        choices = list(range(3000))
-    field = {"type": "array", "items": {word: choices}, "default": [2999] * 20_000}
+        choices = list(range(1500))
+    field = {"type": "array", "items": {word: choices}, "default": [1499] * 10_000}
     form = {"type": "object", "properties": {"f": field}}
     question = {"params": {"message": "?", "requestedSchema": form}}
     question["method"] = "elicitation/create"
     with client.connect(fixture(Stage()), elicit=lambda params: {}) as one:
         began = time.process_time()
         assert one.answer(question)["action"] == "accept"
-        assert time.process_time() - began < 5  # it was more than 100
+        assert time.process_time() - began < 2  # it was more than 25
 
 
 class Refused(mcp.HttpError):
