@@ -3377,12 +3377,11 @@ def test_without_threads_each_request_is_answered_once(refused):
 
 @parametrize("how", ["stdin", "stdout", "SIGINT", "SIGTERM"])
 @parametrize(
-    "tool, what",
-    [("do", "write"), ("do", "fork"), ("busy", "waiting"), ("busy", "computing")],
+    "tool, whats", [("do", ["write", "fork"]), ("busy", ["waiting", "computing"])]
 )
-def test_run_returns_quickly_and_the_program_goes_on(tool, what, how):
+def test_run_returns_quickly_and_the_program_goes_on(tool, whats, how):
     with Program(0.01 if how == "stdin" else 9 * PATIENCE) as program:
-        for ident in (1, 2):
+        for ident, what in enumerate(whats):
             program.call(tool, ident, what=what)
         assert program.end(how) == 7, program.said()
         said = program.said()
@@ -4774,10 +4773,15 @@ FRAMES = {  # the statuses of the answers to what is sent, and to LAST behind it
 EACH_FRAME = [(sent, statuses) for statuses in FRAMES for sent in FRAMES[statuses]]
 
 
-@parametrize("sent, statuses", EACH_FRAME, ids=range(len(EACH_FRAME)))
-def test_no_request_hides_in_another(capfd, sent, statuses):
+@pytest.fixture(scope="module")
+def stateless():
     with exchanges(endpoint={"stateless": True}) as site:
-        found = re.findall(r"HTTP/1.1 (\d{3}) ", send_http(site, sent + LAST))
+        yield site
+
+
+@parametrize("sent, statuses", EACH_FRAME, ids=range(len(EACH_FRAME)))
+def test_no_request_hides_in_another(capfd, stateless, sent, statuses):
+    found = re.findall(r"HTTP/1.1 (\d{3}) ", send_http(stateless, sent + LAST))
     assert " ".join(found) == statuses, f"{sent[:300]} (the last answers LAST)"
     assert "Traceback" not in capfd.readouterr().err
 

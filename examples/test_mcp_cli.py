@@ -1677,13 +1677,8 @@ def test_a_program_that_the_command_serves_has_its_cleanup(number, status, tmp_p
         """)
         + "sys.exit(3)" * bool(status),
     )
-    words = (
-        *CLI_WORDS,
-        "serve",
-        tmp_path / "given.py",
-        "--help",
-    )  # this is the program's own
-    with listening(*words) as (child, url):
+    words = ["serve", tmp_path / "given.py", "--help"]  # this is the program's own
+    with listening("-c", CLI, *words) as (child, url):
         port = int(re.search(r"//127\.0\.0\.1:(\d+)/", url)[1])
         assert exchange(port, "POST", "/mcp", {})[0] == 401
         child.send_signal(number)
