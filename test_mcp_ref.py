@@ -4045,7 +4045,7 @@ def test_random_bytes_never_silence_the_next_line():
         {**cancelled, "params": {"requestId": 1}},
     ]
     with Program() as program:
-        for number in range(1000):
+        for number in range(300):
             line = bytearray(mcp.encode(dice.choice(good)))
             place = dice.randrange(len(line))
             line[place : place + dice.choice([1, 1, 20, 500])] = dice.choice(PIECES)

@@ -976,7 +976,7 @@ REFERS = {"properties": {"a": {"$ref": X}}}
         {"inputSchema": {"properties": {"a": {"enum": ["x" * 99] * 4_000}}}},
         {"inputSchema": {"properties": {f"a{n}": {} for n in range(10_000)}}},
         {"inputSchema": {"$ref": "#/" + "a/" * 100_000}},
-        {"description": "x" * 1_000_000},
+        {"description": "x" * 2_000_000},
         {"description": "x " * 500_000},
         {"description": "\n" * 1_000_000},
         {"outputSchema": doubling(60, 9)},
@@ -991,7 +991,7 @@ def test_no_tool_takes_long_to_show(run, tool):
         name = tool.get("name", "t")
         assert run("call", site.url, name, "--help")[0] == 0
         assert run("call", site.url, "tt", "a=1")[0] == 2
-    assert cli.time.process_time() - start < PATIENCE / 2
+    assert cli.time.process_time() - start < PATIENCE / 8
 
 
 AN_X = {"type": "text", "text": "x"}
