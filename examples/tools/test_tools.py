@@ -1133,13 +1133,6 @@ def test_a_wrong_walk_is_said(words, problem):
     assert status and not out and problem in err and "Traceback" not in err
 
 
-@pytest.mark.slow
-def test_what_lessons_say_of_the_code_is_true():
-    """Where this fails because the module has changed, one command writes it again."""
-    status, out, err = tool(walk, "--check")
-    assert (status, out) == (0, "as written\n"), out + err
-
-
 # ---- the scenes of CONTRIBUTING.md, which say on which thread what runs
 
 SCENES = """
