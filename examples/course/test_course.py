@@ -336,7 +336,8 @@ def test_the_page_to_print_is_what_the_tables_say():
 
 def test_the_playground_serves_on_one_thread(tmp_path):
     """Its Python runs here as in a browser, where no thread can be started."""
-    shutil.copytree(HERE / "examples", tmp_path / "examples")
+    for folder in ("tools", "course/lessons"):
+        shutil.copytree(HERE / "examples" / folder, tmp_path / "examples" / folder)
     shutil.copy(MCP_REF, tmp_path / "mcp_ref.py")
     page = (COURSE / "playground.html").read_text("utf-8")
     driver = re.search(r'(?s)<script type="text/x-python".*?>(.*?)</script>', page)[1]
