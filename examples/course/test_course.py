@@ -6,12 +6,15 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from typing import Any
+from unittest import mock
 
 import pytest
 from testing.places import (
@@ -21,6 +24,7 @@ from testing.places import (
     OPENING,
     READY,
     TOOLS,
+    Forked,
     called,
     command,
     modern,
@@ -31,6 +35,8 @@ from testing.scripts import (
     MCP_REF,
     ORDER,
     PATIENCE,
+    POSIX,
+    PRELOADED,
     PYTHON,
     Context,
     client,
@@ -253,7 +259,20 @@ def test_what_to_paste_is_found_out_by_importing_the_file(tmp_path, source, word
 
 
 replay = load("replay", COURSE / "lessons" / "replay.py")
-replay.COMMAND[:1] = PYTHON
+PRELOADED[__name__] = None
+
+
+def serve_lesson():
+    sys.argv[1:] = []
+    runpy.run_path(str(replay.SERVER), run_name="__main__")
+
+
+@pytest.fixture(autouse=POSIX)
+def forked_lessons(monkeypatch):
+    """Lessons and exercises are played with forked servers."""
+    process = mock.Mock(wraps=subprocess)
+    process.Popen = lambda *_, **options: Forked(serve_lesson, options["encoding"])
+    monkeypatch.setattr(replay, "subprocess", process)
 
 
 # for each exercise: what a learner gets wrong in the solution, a word of the check

@@ -21,6 +21,7 @@ from unittest import mock
 
 import pytest
 from testing.places import (
+    Forked,
     asked,
     called,
     command,
@@ -31,7 +32,6 @@ from testing.places import (
 )
 from testing.scripts import (
     EVERYTHING,
-    FORKS,
     HERE,
     MODERN,
     NEWEST,
@@ -49,7 +49,6 @@ from testing.scripts import (
     load,
     mcp,
     parametrize,
-    start_forked,
 )
 
 VECTORS = HERE / "examples" / "vectors"
@@ -67,37 +66,10 @@ assert play.REVISIONS == ORDER[::-1], play.__file__
 
 everything = load("everything_server", EVERYTHING)
 PRELOADED[__name__] = None
-one_at_a_time = threading.Lock()
 
 
-def serve_everything(*streams):
-    """Be everything_server.py on these streams."""
-    for number, stream in enumerate(streams):
-        os.dup2(stream.fileno(), number)
+def serve_everything():
     everything.server.run([])
-
-
-class Forked:
-    """What links.launch() returns, of a process that is forked: it has imported all."""
-
-    def __init__(self, *_):
-        pipes = [FORKS.Pipe(False) for _ in range(3)]
-        stdin, stdout, stderr = pipes
-        theirs = [stdin[0], stdout[1], stderr[1]]
-        with one_at_a_time:
-            self.process = start_forked(serve_everything, *theirs)
-        self.pid, self.kill = self.process.pid, self.process.kill
-        ours = {"stdin": stdin[1], "stdout": stdout[0], "stderr": stderr[0]}
-        for name, stream in ours.items():
-            mode = "wb" if name == "stdin" else "rb"
-            setattr(self, name, open(os.dup(stream.fileno()), mode))
-        for stream in (*theirs, *ours.values()):
-            stream.close()
-
-    def wait(self, seconds=None):
-        self.process.join(seconds)
-        if self.process.exitcode is None:
-            raise subprocess.TimeoutExpired("a forked process", seconds)
 
 
 @pytest.mark.slow
@@ -105,7 +77,7 @@ class Forked:
 def test_the_vectors_find_no_fault(carrier, monkeypatch):
     if carrier == "stdio":
         if POSIX:
-            monkeypatch.setattr(links, "launch", Forked)
+            monkeypatch.setattr(links, "launch", lambda *_: Forked(serve_everything))
         return play_vectors(*PYTHON, EVERYTHING)
     with listening(EVERYTHING) as (server, url):
         begin(server.stdout.read)  # a full pipe, 4 KiB on Windows, would stop it
