@@ -20,12 +20,14 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 import pytest
-from testing.places import COURSE, OPENING, TOOLS, called, command, draw, said
+from testing.places import COURSE, Forked, OPENING, TOOLS, called, command, draw, said
 from testing.scripts import (
     NEWEST,
     NEWEST_LEGACY,
     OLDEST,
     PATIENCE,
+    POSIX,
+    PRELOADED,
     PYTHON,
     Site,
     begin,
@@ -46,6 +48,7 @@ reload = load("reload", TOOLS / "reload.py")
 tap = load("tap", TOOLS / "tap.py")
 walk = load("walk", TOOLS / "walk.py")
 walk_page = sys.modules["walk_page"]
+PRELOADED[__name__] = None
 HELLO = str(COURSE / "01_hello_server.py")
 
 
@@ -857,10 +860,24 @@ class QuickWalk(walk.Walk):
         self.command[:1] = PYTHON
 
 
+def forked_walks():
+    """Return a context in which walks on stdio are those of forked processes."""
+
+    def start(command, **options):
+        recorded = functools.partial(walk.main, command[command.index("--record") :])
+        return Forked(recorded, options["encoding"])
+
+    processes = mock.Mock(wraps=subprocess)
+    processes.Popen = start
+    return mock.patch.object(
+        walk.replay, "subprocess", processes if POSIX else subprocess
+    )
+
+
 def walked(*words):
     """Return the page of a walk, and its steps' parts by their titles."""
-    with mock.patch.object(walk, "Walk", QuickWalk):
-        status, page, err = tool(walk, *map(str, words))
+    with mock.patch.object(walk, "Walk", QuickWalk), forked_walks():
+        status, page, err = tool(walk, *words)
     assert status == 0, err
     parts = re.split(r'<h2 id="s\w+">\w+\. ', page)
     return page, {part.partition("<")[0]: part for part in parts[1:]}
