@@ -324,7 +324,8 @@ def schedules(place: Place) -> None:
 
 
 def vectors(place: Place) -> None:
-    """What the tests leave out: fresh servers, and clients in every revision."""
+    """What the tests leave out: fresh servers, a copy of the module without part II,
+    and clients in every revision."""
     fresh = ["--fresh", place.newest, ".ci/everything_server.py"]
     call(place.newest, "examples/vectors/run.py", *fresh)
     clients = "examples/vectors/clients"
@@ -340,8 +341,10 @@ def vectors(place: Place) -> None:
     runner = "examples/vectors/run.mts"
     call(program, tsc, *types, str(modules / "@types"), runner)
     python = place.prepare("runners", place.newest, "pytest")
+    os.environ["MCP_PATIENCE"] = "30"
     tests = ["examples/vectors/test_vectors.py", "-k", "second_runner"]
-    call(python, *PYTEST, *tests, MCP_NODE=program, MCP_PATIENCE="30")
+    call(python, *PYTEST, *tests, MCP_NODE=program)
+    call(python, *PYTEST, "test_mcp_ref.py", "-k", "part_ii", MCP_VECTORS="all")
 
 
 def fairness(place: Place) -> None:

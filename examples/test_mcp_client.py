@@ -757,7 +757,7 @@ def test_client_reads_events_cut_anywhere(form, end):
     with answering(answer) as site, client.connect(site.url) as one:
         assert one.list_prompts() == [] and one.modern
         whole.clear()
-        for _ in range(40):  # the end of its stream ends the call
+        for _ in range(8):  # the end of its stream ends the call
             with pytest.raises(client.Disconnected):
                 one.list_prompts()
 
@@ -2015,7 +2015,7 @@ def test_client_hears_of_what_has_a_name(version, carrier):
 
 def test_an_event_keeps_what_is_known_of_it():
     tracemalloc = pytest.importorskip("tracemalloc")  # which PyPy lacks
-    junk = "".join(f"f{n}: {n}\nid: {n}\nevent: {n}\n" for n in range(60_000))
+    junk = "".join(f"f{n}: {n}\nid: {n}\nevent: {n}\n" for n in range(20_000))
 
     def answer(verb: str, headers: dict, method: str, text: str):
         data = f"data: {text}\n\n".encode()
@@ -2026,7 +2026,7 @@ def test_an_event_keeps_what_is_known_of_it():
     with answering(answer) as site, client.connect(site.url) as one:
         tracemalloc.start()
         assert one.list_prompts() == []
-        assert tracemalloc.get_traced_memory()[1] < 9_000_000  # it was 21
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000  # it was 7
         tracemalloc.stop()
 
 
@@ -2628,17 +2628,17 @@ def test_http_sse_is_used_at_once_if_it_is_said():
 @parametrize("word", ["oneOf", "anyOf", "enum"])
 @parametrize("more", [{"title": "x"}, {"type": "integer"}])
 def test_a_form_with_many_choices_is_checked_fast(word, more):
-    choices = [{"const": n, **more} for n in range(3000)]
+    choices = [{"const": n, **more} for n in range(1500)]
     if word == "enum":
-        choices = list(range(3000))
-    field = {"type": "array", "items": {word: choices}, "default": [2999] * 20_000}
+        choices = list(range(1500))
+    field = {"type": "array", "items": {word: choices}, "default": [1499] * 10_000}
     form = {"type": "object", "properties": {"f": field}}
     question = {"params": {"message": "?", "requestedSchema": form}}
     question["method"] = "elicitation/create"
     with client.connect(fixture(Stage()), elicit=lambda params: {}) as one:
         began = time.process_time()
         assert one.answer(question)["action"] == "accept"
-        assert time.process_time() - began < 5  # it was more than 100
+        assert time.process_time() - began < 2  # it was more than 25
 
 
 class Refused(mcp.HttpError):
