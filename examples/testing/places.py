@@ -424,6 +424,7 @@ def on_streams(function, *streams):
     """Call a function with other standard streams."""
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
     function()
 
 
