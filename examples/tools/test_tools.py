@@ -419,16 +419,11 @@ def records_in(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-class Tap(tap.Tap):
-    """Its end waits for all that it still records."""
-
-    daemon_threads = False
-
-
 @contextlib.contextmanager
 def tapped(tmp_path, url):
     """Tap a server over HTTP; yield the tap's URL, and what it has recorded so far."""
-    with open(tmp_path / "log", "ab") as log, Tap(log.fileno(), 0, url) as one:
+    with open(tmp_path / "log", "ab") as log, tap.Tap(log.fileno(), 0, url) as one:
+        one.daemon_threads = False  # the end waits for what they record
         serving = begin(one.serve_forever, 0.01)
         place = f"http://127.0.0.1:{one.server_address[1]}{one.url.path}"
         try:
@@ -852,12 +847,15 @@ def test_hidden_folders_and_other_files_are_not_watched(tmp_path):
 # ======== Walks: what the code does with a message
 
 
-class QuickWalk(walk.Walk):
-    """A walk whose server starts as quickly as ours do."""
+def quick_walk():
+    """Return a class of walks whose servers start as quickly as ours do."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.command[:1] = PYTHON
+    class QuickWalk(walk.Walk):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.command[:1] = PYTHON
+
+    return QuickWalk
 
 
 def forked_walks():
@@ -876,7 +874,7 @@ def forked_walks():
 
 def walked(*words):
     """Return the page of a walk, and its steps' parts by their titles."""
-    with mock.patch.object(walk, "Walk", QuickWalk), forked_walks():
+    with mock.patch.object(walk, "Walk", quick_walk()), forked_walks():
         status, page, err = tool(walk, *words)
     assert status == 0, err
     parts = re.split(r'<h2 id="s\w+">\w+\. ', page)
@@ -1251,7 +1249,7 @@ def calls_in(events, source):
 def walk_with(ends):
     """Return a class of walks whose steps wait for calls, however long these take."""
 
-    class PatientWalk(QuickWalk):
+    class PatientWalk(quick_walk()):
         def settle(self, least):
             wanted, end = ends.get(self.now[0]), time.monotonic() + PATIENCE
             if not wanted:
