@@ -24,6 +24,7 @@ from testing.places import (
     EXERCISES,
     HOST,
     LESSONS,
+    TOOLS,
     ask,
     command,
     listening,
@@ -163,6 +164,12 @@ def test_the_reference_is_what_the_docstrings_say():
     page = HERE / "examples" / "tools" / "reference.py"
     made = command(str(page), "--api").stdout
     assert API.endswith(made), f"examples/api.md is old: {MAKE}"
+
+
+def test_what_lessons_say_of_the_code_is_true():
+    """Where this fails because the module has changed, one command writes it again."""
+    done = command(str(TOOLS / "walk.py"), "--check", seconds=20 * PATIENCE)
+    assert (done.returncode, done.stdout) == (0, "as written\n"), done
 
 
 def calls_of(page: str) -> dict[str, tuple[str, str]]:

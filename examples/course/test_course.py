@@ -6,12 +6,15 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from typing import Any
+from unittest import mock
 
 import pytest
 from testing.places import (
@@ -21,6 +24,7 @@ from testing.places import (
     OPENING,
     READY,
     TOOLS,
+    Forked,
     called,
     command,
     modern,
@@ -31,6 +35,8 @@ from testing.scripts import (
     MCP_REF,
     ORDER,
     PATIENCE,
+    POSIX,
+    PRELOADED,
     PYTHON,
     Context,
     client,
@@ -253,7 +259,20 @@ def test_what_to_paste_is_found_out_by_importing_the_file(tmp_path, source, word
 
 
 replay = load("replay", COURSE / "lessons" / "replay.py")
-replay.COMMAND[:1] = PYTHON
+PRELOADED[__name__] = None
+
+
+def serve_lesson():
+    sys.argv[1:] = []
+    runpy.run_path(str(replay.SERVER), run_name="__main__")
+
+
+@pytest.fixture(autouse=POSIX)
+def forked_lessons(monkeypatch):
+    """Lessons and exercises are played with forked servers."""
+    process = mock.Mock(wraps=subprocess)
+    process.Popen = lambda *_, **options: Forked(serve_lesson, options["encoding"])
+    monkeypatch.setattr(replay, "subprocess", process)
 
 
 # for each exercise: what a learner gets wrong in the solution, a word of the check
@@ -336,7 +355,8 @@ def test_the_page_to_print_is_what_the_tables_say():
 
 def test_the_playground_serves_on_one_thread(tmp_path):
     """Its Python runs here as in a browser, where no thread can be started."""
-    shutil.copytree(HERE / "examples", tmp_path / "examples")
+    for folder in ("tools", "course/lessons"):
+        shutil.copytree(HERE / "examples" / folder, tmp_path / "examples" / folder)
     shutil.copy(MCP_REF, tmp_path / "mcp_ref.py")
     page = (COURSE / "playground.html").read_text("utf-8")
     driver = re.search(r'(?s)<script type="text/x-python".*?>(.*?)</script>', page)[1]

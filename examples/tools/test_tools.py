@@ -20,12 +20,14 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 import pytest
-from testing.places import COURSE, OPENING, TOOLS, called, command, draw, said
+from testing.places import COURSE, Forked, OPENING, TOOLS, called, command, draw, said
 from testing.scripts import (
     NEWEST,
     NEWEST_LEGACY,
     OLDEST,
     PATIENCE,
+    POSIX,
+    PRELOADED,
     PYTHON,
     Site,
     begin,
@@ -46,6 +48,7 @@ reload = load("reload", TOOLS / "reload.py")
 tap = load("tap", TOOLS / "tap.py")
 walk = load("walk", TOOLS / "walk.py")
 walk_page = sys.modules["walk_page"]
+PRELOADED[__name__] = None
 HELLO = str(COURSE / "01_hello_server.py")
 
 
@@ -416,16 +419,11 @@ def records_in(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-class Tap(tap.Tap):
-    """Its end waits for all that it still records."""
-
-    daemon_threads = False
-
-
 @contextlib.contextmanager
 def tapped(tmp_path, url):
     """Tap a server over HTTP; yield the tap's URL, and what it has recorded so far."""
-    with open(tmp_path / "log", "ab") as log, Tap(log.fileno(), 0, url) as one:
+    with open(tmp_path / "log", "ab") as log, tap.Tap(log.fileno(), 0, url) as one:
+        one.daemon_threads = False  # the end waits for what they record
         serving = begin(one.serve_forever, 0.01)
         place = f"http://127.0.0.1:{one.server_address[1]}{one.url.path}"
         try:
@@ -849,18 +847,35 @@ def test_hidden_folders_and_other_files_are_not_watched(tmp_path):
 # ======== Walks: what the code does with a message
 
 
-class QuickWalk(walk.Walk):
-    """A walk whose server starts as quickly as ours do."""
+def quick_walk():
+    """Return a class of walks whose servers start as quickly as ours do."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.command[:1] = PYTHON
+    class QuickWalk(walk.Walk):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.command[:1] = PYTHON
+
+    return QuickWalk
+
+
+def forked_walks():
+    """Return a context in which walks on stdio are those of forked processes."""
+
+    def start(command, **options):
+        recorded = functools.partial(walk.main, command[command.index("--record") :])
+        return Forked(recorded, options["encoding"])
+
+    processes = mock.Mock(wraps=subprocess)
+    processes.Popen = start
+    return mock.patch.object(
+        walk.replay, "subprocess", processes if POSIX else subprocess
+    )
 
 
 def walked(*words):
     """Return the page of a walk, and its steps' parts by their titles."""
-    with mock.patch.object(walk, "Walk", QuickWalk):
-        status, page, err = tool(walk, *map(str, words))
+    with mock.patch.object(walk, "Walk", quick_walk()), forked_walks():
+        status, page, err = tool(walk, *words)
     assert status == 0, err
     parts = re.split(r'<h2 id="s\w+">\w+\. ', page)
     return page, {part.partition("<")[0]: part for part in parts[1:]}
@@ -1133,13 +1148,6 @@ def test_a_wrong_walk_is_said(words, problem):
     assert status and not out and problem in err and "Traceback" not in err
 
 
-@pytest.mark.slow
-def test_what_lessons_say_of_the_code_is_true():
-    """Where this fails because the module has changed, one command writes it again."""
-    status, out, err = tool(walk, "--check")
-    assert (status, out) == (0, "as written\n"), out + err
-
-
 # ---- the scenes of CONTRIBUTING.md, which say on which thread what runs
 
 SCENES = """
@@ -1241,7 +1249,7 @@ def calls_in(events, source):
 def walk_with(ends):
     """Return a class of walks whose steps wait for calls, however long these take."""
 
-    class PatientWalk(QuickWalk):
+    class PatientWalk(quick_walk()):
         def settle(self, least):
             wanted, end = ends.get(self.now[0]), time.monotonic() + PATIENCE
             if not wanted:

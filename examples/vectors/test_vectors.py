@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -21,9 +22,9 @@ from unittest import mock
 
 import pytest
 from testing.places import (
+    Forked,
     asked,
     called,
-    command,
     listening,
     play_vectors,
     vectors_runner,
@@ -31,7 +32,6 @@ from testing.places import (
 )
 from testing.scripts import (
     EVERYTHING,
-    FORKS,
     HERE,
     MODERN,
     NEWEST,
@@ -49,7 +49,6 @@ from testing.scripts import (
     load,
     mcp,
     parametrize,
-    start_forked,
 )
 
 VECTORS = HERE / "examples" / "vectors"
@@ -67,45 +66,41 @@ assert play.REVISIONS == ORDER[::-1], play.__file__
 
 everything = load("everything_server", EVERYTHING)
 PRELOADED[__name__] = None
-one_at_a_time = threading.Lock()
 
 
-def serve_everything(*streams):
-    """Be everything_server.py on these streams."""
-    for number, stream in enumerate(streams):
-        os.dup2(stream.fileno(), number)
-    everything.server.run([])
+def be_python(*words):
+    """Do what Python does with `-c TEXT` or a file; it has imported our server."""
+    if words[0] == EVERYTHING:
+        everything.server.run([])
+    elif words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(words[1], {"__name__": "__main__"})
+    else:
+        sys.argv = list(words)
+        runpy.run_path(words[0], run_name="__main__")
 
 
-class Forked:
-    """What links.launch() returns, of a process that is forked: it has imported all."""
+def launch(command, errors):
+    """Fork a process instead of starting Python, and as links.launch() does."""
+    start, words = command[: len(PYTHON)], command[len(PYTHON) :]
+    if start != PYTHON or not POSIX:
+        return LAUNCH(command, errors)
+    return Forked(functools.partial(be_python, *words[2 * (words[0] == "-X") :]))
 
-    def __init__(self, *_):
-        pipes = [FORKS.Pipe(False) for _ in range(3)]
-        stdin, stdout, stderr = pipes
-        theirs = [stdin[0], stdout[1], stderr[1]]
-        with one_at_a_time:
-            self.process = start_forked(serve_everything, *theirs)
-        self.pid, self.kill = self.process.pid, self.process.kill
-        ours = {"stdin": stdin[1], "stdout": stdout[0], "stderr": stderr[0]}
-        for name, stream in ours.items():
-            mode = "wb" if name == "stdin" else "rb"
-            setattr(self, name, open(os.dup(stream.fileno()), mode))
-        for stream in (*theirs, *ours.values()):
-            stream.close()
 
-    def wait(self, seconds=None):
-        self.process.join(seconds)
-        if self.process.exitcode is None:
-            raise subprocess.TimeoutExpired("a forked process", seconds)
+LAUNCH = links.launch
+
+
+@pytest.fixture(autouse=True)
+def forked_servers(monkeypatch):
+    for module in (links, run_client):
+        monkeypatch.setattr(module, "launch", launch)
 
 
 @pytest.mark.slow
 @parametrize("carrier", ["stdio", "http"])
-def test_the_vectors_find_no_fault(carrier, monkeypatch):
+def test_the_vectors_find_no_fault(carrier):
     if carrier == "stdio":
-        if POSIX:
-            monkeypatch.setattr(links, "launch", Forked)
         return play_vectors(*PYTHON, EVERYTHING)
     with listening(EVERYTHING) as (server, url):
         begin(server.stdout.read)  # a full pipe, 4 KiB on Windows, would stop it
@@ -1220,8 +1215,8 @@ def test_a_process_that_has_said_nothing_has_more_time_to_exit():
 
 def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
     """A file that cannot be written is refused at once; `| head` ends nothing."""
-    runner, to = str(VECTORS / "run.py"), str(tmp_path / "none" / "rows")
-    done = command(runner, "--json", to, "true")
+    to = str(tmp_path / "none" / "rows")
+    done = called(run, "--json", to, "true")
     assert done.returncode == 2 and repr(to) in done.stderr, done.stderr
     options = [
         "--only",
@@ -1231,7 +1226,7 @@ def test_the_runner_writes_its_report_whoever_reads_it(tmp_path):
         "--json",
         str(tmp_path / "rows"),
     ]
-    words = [sys.executable, runner, *options, sys.executable, "-c", "pass"]
+    words = [*PYTHON, str(VECTORS / "run.py"), *options, *PYTHON, "-c", "pass"]
     with subprocess.Popen(words, stdout=-1, stderr=-1, text=True) as process:
         process.stdout.close()
         assert process.stderr.read() == ""

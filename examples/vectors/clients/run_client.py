@@ -733,8 +733,9 @@ class Client:
         if self.driver:
             RUNNING.discard(self.driver.process)
             kill(self.driver.process)
-            if stdin := self.driver.process.stdin:
-                stdin.close()
+            assert self.driver.process.stdin
+            with contextlib.suppress(OSError):
+                self.driver.process.stdin.close()
         self.driver = None
 
 
