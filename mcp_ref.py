@@ -5087,7 +5087,7 @@ class Answer:
             self.flush()
             outbox.wait(self)
 
-    # ---- clients that have hung up, or whose proxy may cut a silent connection
+    # ---- clients that have hung up, and silent connections
     def check(self) -> None:
         if not self.lock.acquire(blocking=False):
             return  # another thread is writing, and notices it
@@ -5099,7 +5099,7 @@ class Answer:
             self.ended = True
         finally:
             self.lock.release()
-        self.exchange.hang_up()  # its thread may be busy for a long time
+        self.exchange.hang_up()  # its thread may be busy
         self._lose_client()
 
     def _keep_alive(self) -> None:
@@ -5889,6 +5889,7 @@ class HttpServer:
             with self._accepting:
                 sock, address = self.socket.accept()
         except OSError:  # none has come, or no descriptor is left
+            time.sleep(BLINK_SECONDS)
             return
         # On Windows, hang_up() does not end a send that waits.
         seconds = max(SEND_SECONDS, BODY_SECONDS)
@@ -5989,7 +5990,7 @@ class HttpServer:
         self.endpoint.close()
         end = time.monotonic() + 1
         with suppress(OSError):  # it is closed
-            # Closing the socket now would reset connections in the kernel's queue.
+            # Closing now would reset connections in the queue.
             self.socket.listen(0)
             while is_ready(self.socket, False) and time.monotonic() < end:
                 self._accept()

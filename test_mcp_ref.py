@@ -14,6 +14,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import errno
 import functools
 import gc
 import hashlib
@@ -5067,6 +5068,24 @@ def test_an_idle_connection_is_not_closed_before_a_balancer_closes_it():
             assert b"200" in link.recv(9999)
             wait_until(seconds_left)
             assert seconds_left()[0] > 60
+
+
+def test_accepting_waits_while_no_descriptor_is_left():
+    asked = []
+
+    def accept():
+        asked.append(1)
+        httpd.stopped = len(asked) == 3
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with (
+        places(1) as (httpd, _),
+        mock.patch.object(httpd, "socket") as listening,
+        mock.patch("time.sleep") as sleep,
+    ):
+        listening.accept = accept
+        httpd.serve_forever()
+    assert sleep.call_count == 3  # without a wait, the loop takes a whole processor
 
 
 def test_a_connection_may_end_while_another_is_accepted():

@@ -566,6 +566,9 @@ def main(words: list[str]) -> int:
     scratch = Path(tempfile.mkdtemp())
     os.environ.update(CI_SCRATCH=str(scratch), CI_NEWEST=found[max(found)])
     os.environ["CI_FLOOR"] = found.get(9, "")
+    # Few users set these. Without a buffer, an exit has nothing to flush.
+    for name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):
+        os.environ.pop(name, None)
     lanes = LANES[size] if size or not words else [words]
     if size == "release":
         lanes = [both + more for both, more in zip(LANES[""], lanes)]

@@ -29,6 +29,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -207,9 +208,15 @@ class Given:
         least, most = VERBS[self.verb]
         if len(found) < least:
             usage = re.search(rf"(?m)^  ({self.verb} .*?)(?:  |$)", HELP)
-            raise UsageError(f"expected: {usage[1] if usage else self.verb}")
+            shown = usage[1] if usage else self.verb
+            if command:
+                shown = shown.replace(" TARGET", "") + " -- COMMAND OF THE SERVER"
+            raise UsageError(f"expected: {shown}")
         if most is not None and len(found) > most:
-            raise UsageError(f"{self.verb}: unexpected {found[most]!r}; see --help")
+            raise UsageError(
+                f"{self.verb}: unexpected {found[most]!r}; see --help (the command of a "
+                "server stands at the end, after `--`)"
+            )
 
     def _words(self, arguments: list[str], has_command: bool) -> list[str]:
         """Take the options out; return the verb, the target and what follows."""
@@ -545,7 +552,7 @@ def configured(
 
 def meant(target: str) -> str:
     """Return what a target that is none may have meant, as the end of a sentence."""
-    if " " in target.strip():
+    if " " in target.strip() or shutil.which(target):
         return f"; a command stands at the end: -- {target}"
     if target.startswith("~/"):
         return f"; did you mean {os.path.expanduser(target)}?"
@@ -2336,7 +2343,8 @@ def main(arguments: list[str]) -> int:
             with suppress(OSError):
                 report(problem, as_json=False)
         # Now the flush at exit must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        for number in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
         return status
 
 

@@ -500,9 +500,8 @@ class Request:
         self.cancelled = False
         self.over = Event()
         self.inbox: Any = deque()
-        # Free while the inbox may have something new. A queue would hang: in a signal
-        # handler, cancel() could wait for itself in Queue.put(), and after it,
-        # SimpleQueue.get() may wait for ever (CPython 3.9 to 3.13).
+        # Free while the inbox may have something new. After a signal handler has called
+        # cancel(), a queue may hang (CPython 3.9 to 3.13).
         self._news = Lock()
 
         # ---- over HTTP only
@@ -585,7 +584,7 @@ class Transport:
     # True while the server has served nothing: it was not reached, exited without
     # reading, or wants a login.
     unread = False
-    # True if headers repeat parts of the body, and closing the connection cancels.
+    # True if headers repeat parts of the body, and hanging up cancels.
     mirrors = False
     only_sse = False  # [legacy] True if the server speaks HTTP+SSE
     unsent: Any = {}  # lines, by id; Client._finish() takes one back
@@ -702,11 +701,10 @@ class StdioTransport(Transport):
 
     Each process has: `wrote`, true once it was sent something; `loss`, the exception
     for later calls; `outgoing`, keys of `unsent`; `exited`; `ended` and `silent`, set
-    at the end of its stdout and its stderr. When its four threads end, `process` may be
-    the next: theirs is an argument."""
+    at the end of its stdout and its stderr. Its four threads get it as an argument:
+    `process` may be the next. `lock` guards `up`."""
 
     process: Any = None
-    last_text = ""  # the end of its stderr
 
     def __init__(
         self, command: Iterable[str], env: Any = None, cwd: Any = None
@@ -715,6 +713,7 @@ class StdioTransport(Transport):
         self.cwd = cwd
         self.env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self.env.update(env or {})
+        self.lock = Lock()
 
     def start(self) -> None:
         import shutil
@@ -729,7 +728,7 @@ class StdioTransport(Transport):
         self.exited = Event()
         self.ended = Event()
         self.silent = Event()
-        self.last_text = ""
+        self.last_text = ""  # the end of its stderr
         try:
             # On Windows, which() finds npx.cmd.
             path = shutil.which(self.command[0], path=self.env.get("PATH"))
@@ -758,7 +757,6 @@ class StdioTransport(Transport):
 
     def _write(self, process: Any) -> None:
         """Write lines; a slow server can block this thread."""
-        # The server has closed its stdin, or is gone: _lose() fails the requests.
         with suppress(OSError), process.stdin as pipe:
             for ident in iter(self.outgoing.get, None):
                 pipe.write(self.unsent.pop(ident, b""))
@@ -797,26 +795,26 @@ class StdioTransport(Transport):
 
     def _lose(self, process: Any) -> None:
         """Fail pending calls, quoting the end of the server's stderr."""
-        # It may end before its answers are read; but another process may keep its
-        # stdout open.
+        # Its answers may be read after its end; another process may keep stdout open.
         if self.exited.wait(1):
             self.ended.wait(CLOSE_STEP_SECONDS)
             self.silent.wait(CLOSE_STEP_SECONDS)
-        if self.up and process is self.process:
-            self.unread = not self.wrote or _left_unread(process)
-            loss = Disconnected(
-                f"the server is gone (exit status {process.poll()})\n"
-                f"{self.last_text.rstrip()}"
-            )
-            loss.exit_status = process.returncode
-            self.loss = loss
-            self.up = False
-            self.client.lost(loss)
+        with self.lock:
+            if self.up and process is self.process:
+                self.unread = not self.wrote or _left_unread(process)
+                self.loss = Disconnected(
+                    f"the server is gone (exit status {process.poll()})\n"
+                    f"{self.last_text.rstrip()}"
+                )
+                self.loss.exit_status = process.returncode
+                self.up = False
+                self.client.lost(self.loss)
 
     def stop(self) -> None:
         """Close stdin, then end the server: basic/transports/stdio §Shutdown."""
         process = self.process
-        self.up = False
+        with self.lock:
+            self.up = False
         if process:
             self.outgoing.put(None)
             try:
@@ -1003,7 +1001,7 @@ class _Wire:
     def is_fresh(self) -> bool:
         """Tell whether a kept connection looks usable: its last answer has ended, and
         it has not."""
-        # Any failure means no. (ValueError: select() with a thousand open files.)
+        # Any failure means no. (ValueError: a thousand open files.)
         with suppress(OSError, ValueError):
             self.socket.settimeout(0)
             # http.client would take the first digit of a chunk's length for all of it.
@@ -1686,7 +1684,7 @@ class Client(AbstractContextManager["Client"]):
                 f"unknown revision {self._pinned!r}; expected one of {versions()}"
             )
         if not callable(self._roots):
-            _roots(self._roots)  # ValueError, if they are wrong
+            _roots(self._roots)
         if self._on_log and not self.log_level:
             self.log_level = "info"
         self._modes = {mode: ask for mode, ask in modes.items() if ask}
@@ -1801,8 +1799,8 @@ class Client(AbstractContextManager["Client"]):
             timeout /= 2  # the rest is for initialize
             if not self.transport.mirrors:
                 timeout = min(timeout, self._probe)
-        # Some servers write pages to stderr about an unknown method: stderr is shown
-        # after the answer, unless that is an error.
+        # Some servers write pages about an unknown method: stderr is shown after the
+        # answer, unless that is an error.
         say = self.transport.say
         held: Any = deque(maxlen=MAX_UNREAD)
         self.transport.say = lambda line: held.append(line[: 2**14])
@@ -1924,7 +1922,7 @@ class Client(AbstractContextManager["Client"]):
             request.reopens = not (attempt or self.modern)
             try:
                 result = self._exchange(request, {**(params or {}), **more})
-            except _SessionLost:  # [2025-11-25] basic/transports §Session Management
+            except _SessionLost:
                 self.unanswered.pop(request.id, None)
                 continue
             except RpcError as problem:

@@ -126,6 +126,8 @@ class WsgiExchange(Exchange):
 
 def wsgi(endpoint: Any) -> Callable[..., Iterator[bytes]]:
     """Make a WSGI application of an endpoint."""
+    if not isinstance(endpoint, mcp_ref.Endpoint):
+        raise TypeError("expected an endpoint, as in wsgi(Endpoint(server))")
     served[endpoint] = None
 
     def answer(

@@ -1241,6 +1241,23 @@ def test_what_is_missing_on_the_command_line_is_named(home, run):
         assert status == 2 and f"expected: {verb} TARGET " in err and "  " not in err
 
 
+@parametrize(
+    "words, said",
+    [
+        ("list npx -y x", "unexpected '-y'"),
+        ("list python3 t.py", "unexpected 't.py'"),
+        ("call -- cat add", "expected: call TOOL [ARGUMENTS] -- COMMAND"),
+        ("list git", "the end: -- git"),
+    ],
+)
+def test_a_command_in_the_place_of_a_target_is_told_where_it_stands(
+    home, run, words, said, monkeypatch
+):
+    monkeypatch.setattr(shutil, "which", {"git": "/bin/git"}.get)
+    status, _, err = run(*words.split())
+    assert status == 2 and said in err and ("`--`" in err or "-- " in err)
+
+
 def test_an_unknown_argument_is_answered_with_those_that_exist(home, run):
     place = home / "tools.py"
     put(place, "def add(left: int, right: int): return left")

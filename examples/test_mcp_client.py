@@ -2456,6 +2456,32 @@ def test_an_answer_written_before_the_exit_arrives(size):
             assert one.call_tool("x")["content"] == []
 
 
+def test_a_server_that_is_gone_does_not_lose_the_next_one(monkeypatch):
+    """Several threads notice its end. None of them may still act after a restart."""
+    met, restarted, threads = threading.Event(), threading.Event(), []
+
+    class Loss(client.Disconnected):
+        def __init__(self, text):
+            super().__init__(text)
+            if "exit status 3" in text:
+                threads.append(threading.current_thread())
+                if len(threads) == 1:
+                    met.wait(0.05)
+                else:
+                    met.set()
+                    restarted.wait(PATIENCE)
+
+    monkeypatch.setattr(client, "Disconnected", Loss)
+    with program("", "sys.stdin.readline(); os._exit(3)") as one:
+        with pytest.raises(Loss, match="exit status 3"):
+            one.call_tool("x")
+        one.open()
+        restarted.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert one.transport.up
+
+
 # ---- headers, URLs and proxies
 
 

@@ -140,6 +140,11 @@ def posted(name: str, use: Any, application: Any = mount.application) -> Any:
     return iter(application(environ, use))
 
 
+def test_a_server_is_no_endpoint():
+    with pytest.raises(TypeError, match=r"wsgi\(Endpoint\(server\)\)"):
+        mount.wsgi(mcp.Server("s"))
+
+
 def test_a_silent_call_becomes_a_stream_under_wsgi():
     server, gate, heads = mcp.Server("s"), threading.Event(), []
 

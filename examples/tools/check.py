@@ -4,7 +4,8 @@ For authors of servers, with mcp_ref.py or anything else (not on Windows). Give 
 FILE.py or a command, started anew for each line; `--timeout S` before it, if it needs
 more than 3 seconds to start. The openings were recorded in November 2026. A server that
 serves no revision before 2026-07-28 is legal; check.py says which hosts cannot use it.
-So are names and schemas that some hosts or models refuse; it names them as `careful`.
+So are names and schemas that some hosts or models refuse, and misspelt keywords; it
+names them as `careful`.
 The status is 1 if there was trouble. Next: tap.py.
 
     $ python3 examples/tools/check.py examples/course/lessons/18_by_hand.py
@@ -62,6 +63,18 @@ LISTS = [
     {"id": 2, "method": "prompts/list"},
     {"id": 3, "method": "resources/list"},
 ]
+# The keywords of JSON Schema, from draft 7 on: their values are schemas by name, schemas
+# (or a text or a number), or data. Any other is legal, and ignored.
+MAPS = ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]
+KEYWORDS = """
+    additionalItems additionalProperties allOf anyOf contains contentEncoding
+    contentMediaType contentSchema deprecated description else exclusiveMaximum
+    exclusiveMinimum format if items maxContains maxItems maxLength maxProperties maximum
+    minContains minItems minLength minProperties minimum multipleOf not oneOf pattern
+    prefixItems propertyNames readOnly required then title type unevaluatedItems
+    unevaluatedProperties uniqueItems writeOnly
+""".split()
+DATA = ["const", "default", "dependencies", "dependentRequired", "enum", "examples"]
 # To add a host: who and what, messages in bursts, how it ends the server.
 HOSTS: tuple[tuple[str, list[list[Message]], str], ...] = (
     (
@@ -256,7 +269,7 @@ def refused_parts(name: Any, schema: Message) -> Iterator[str]:
             if not {"items", "prefixItems"} & set(part):
                 yield f"{name!r}: some models refuse an array without items: {place!r}"
         for word, inner in part.items():
-            if word in ("properties", "$defs", "definitions"):
+            if word in MAPS:
                 for key, one in inner.items() if isinstance(inner, dict) else ():
                     where = f"{place}/{key}"
                     waiting.append((where, one))
@@ -267,8 +280,10 @@ def refused_parts(name: Any, schema: Message) -> Iterator[str]:
                             f"{name!r}: some models refuse a parameter that is not 1 to "
                             f"64 of A-Z a-z 0-9 _ . -: {key!r}"
                         )
-            elif word not in ("default", "examples", "enum", "const"):
+            elif word in KEYWORDS:
                 waiting.append((place, inner))
+            elif word not in DATA and not re.match(r"\$|x-", word):
+                yield f"{name!r}: {word!r} at {place!r} is no keyword: it is ignored"
 
 
 def say(word: str, text: str) -> None:

@@ -378,6 +378,17 @@ def test_names_and_schemas_that_hosts_refuse_are_named():
         {"$defs": {"x": {"items": {"type": "array"}}}},
     ):
         assert "without items" in refused(one(**where))[0]
+    for inner in ({"min": 1}, {"not": {"min": 1}}, {"allOf": [{"min": 1}]}):
+        for where in ({"a": inner}, {"a": {"dependentSchemas": {"b": inner}}}):
+            (line,) = refused(one(properties=where))
+            assert "'min' at '/a" in line and "ignored" in line
+    data = {
+        "const": {"min": 1},
+        "x-min": 1,
+        "$id": "a:",
+        "dependentRequired": {"b": []},
+    }
+    assert refused(one(properties={"a": data})) == []
     for key in ("a b", "", "$x", "x" * 65, "\u00e9", "a\n"):
         inner = {"properties": {"o": {"properties": {key: {}}}}}
         assert repr(key) in refused(one(**inner))[0]
