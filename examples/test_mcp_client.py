@@ -828,7 +828,8 @@ def test_client_falls_back_to_http_sse():
         client.connect(httpd.url.replace("mcp", "sse"), timeout=PATIENCE) as one,
     ):
         assert one.version == "2025-11-25" and one.call_tool("add", {"a": 1})
-        with limits(MAX_THREADS=-9999), pytest.raises(mcp.HttpError, match="503"):
+        full = limits(MAX_THREADS=-9999, RETRY_SECONDS=2 * PATIENCE)
+        with full, pytest.raises(mcp.HttpError, match="503"):
             one.ping()
 
 
