@@ -63,8 +63,8 @@ LISTS = [
     {"id": 2, "method": "prompts/list"},
     {"id": 3, "method": "resources/list"},
 ]
-# The keywords of JSON Schema, from draft 7 on: their values are schemas by name, schemas
-# (or a text or a number), or data. Any other is legal, and ignored.
+# The keywords of JSON Schema, from draft 7 on. Their values are schemas by name, a
+# schema (or a text or a number), or data. Any other word is legal, and ignored.
 MAPS = ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]
 KEYWORDS = """
     additionalItems additionalProperties allOf anyOf contains contentEncoding
