@@ -5,8 +5,7 @@ FILE.py or a command, started anew for each line; `--timeout S` before it, if it
 more than 3 seconds to start. The openings were recorded in November 2026. A server that
 serves no revision before 2026-07-28 is legal; check.py says which hosts cannot use it.
 So are names and schemas that some hosts or models refuse, and misspelt keywords; it
-names them as `careful`.
-The status is 1 if there was trouble. Next: tap.py.
+names them as `careful`. The status is 1 if there was trouble. Next: tap.py.
 
     $ python3 examples/tools/check.py examples/course/lessons/18_by_hand.py
     ok       Claude Code, Python SDK 2: server/discover first, with a string id
