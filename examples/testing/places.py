@@ -395,7 +395,7 @@ def called(program, *words, text="", cwd=HERE, **environ):
     words = [*map(str, words)]
     texts = {"stdin": text, "stdout": "", "stderr": ""}
     streams = {
-        name: io.TextIOWrapper(io.BytesIO(one.encode()), "utf-8")
+        name: io.TextIOWrapper(io.BytesIO(one.encode()), "utf-8", newline="\n")
         for name, one in texts.items()
     }
     with pytest.MonkeyPatch.context() as patch:
