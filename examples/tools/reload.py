@@ -261,10 +261,10 @@ class Reload:
         process = self.process
         if not process:
             return 1
-        with suppress(OSError):
-            process.popen.stdin.close()
+        stopping = threading.Thread(target=process.stop)
+        stopping.start()
         end = time.monotonic() + STEP_SECONDS
-        while time.monotonic() < end:
+        while stopping.is_alive() or time.monotonic() < end:
             with suppress(queue.Empty):
                 what, sender, line = self.events.get(timeout=0.05)
                 if what == "server":
@@ -272,7 +272,7 @@ class Reload:
                 elif what == "gone" and sender is process:
                     break
         self.process = None
-        process.stop()
+        stopping.join()
         return max(0, int(process.popen.returncode))
 
     def gone(self, process: Process) -> None:

@@ -833,12 +833,30 @@ def test_what_belongs_to_another_run_does_not_pass(capsysbinary):
 
 def test_reload_ends_with_its_input(tmp_path):
     (tmp_path / "s.py").write_text("import sys; print(sys.stdin.read()); sys.exit(7)")
-    start = ["-W", "ignore", str(TOOLS / "reload.py")]  # it closes nothing at its end
+    program = "import os, reload, sys\n"
+    program += f"reload.STEP_SECONDS = {PATIENCE}\nos._exit(reload.main(sys.argv[1:]))"
+    start = ["-W", "ignore", "-c", program]  # it closes nothing at its end
     words = [*start, *PYTHON, str(tmp_path / "s.py")]
-    done = command(*words, text="{}\n")
+    done = command(*words, text="{}\n", path=TOOLS)
     assert (done.returncode, done.stdout, done.stderr) == (7, "{}\n\n", "")
     words = [*start, "no-such-program", str(tmp_path / "s.py")]
-    assert command(*words).returncode == 1
+    assert command(*words, path=TOOLS).returncode == 1
+
+
+@needs_posix
+def test_what_a_server_says_after_sigterm_reaches_the_host(tmp_path):
+    late = "lambda *_: (print('{}', flush=True), sys.exit(7))"
+    text = f"import signal, sys\nsignal.signal(signal.SIGTERM, {late})\n"
+    (tmp_path / "s.py").write_text(text + "print('{}', flush=True)\nsignal.pause()")
+    # Its input ends when it is ready.
+    program = "import os, reload, sys\nreload.STEP_SECONDS = 1\n"
+    program += "os._exit(reload.main(sys.argv[1:]))"
+    words = [*PYTHON, "-W", "ignore", "-c", program, *PYTHON, str(tmp_path / "s.py")]
+    environ = {**os.environ, "PYTHONPATH": str(TOOLS)}
+    with subprocess.Popen(words, stdin=-1, stdout=-1, env=environ) as process:
+        assert process.stdout.readline() == b"{}\n"
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (7, b"{}\n")
 
 
 @parametrize("words", [[], ["--watch"], ["true"], ["--", "true"], ["--what"]])
