@@ -2309,7 +2309,8 @@ def run_serve(words: list[str]) -> int:
         print(end, flush=True)
         return 0
     except UsageError as problem:
-        report(problem, as_json=False)
+        with suppress(OSError):
+            report(problem, as_json=False)
         return 2
 
 
@@ -2339,12 +2340,9 @@ def main(arguments: list[str]) -> int:
     except OSError as problem:
         # Nobody reads our output, which is no error, or the disk is full.
         if not isinstance(problem, BrokenPipeError):
-            status = status_of(problem)
+            status = status or status_of(problem)
             with suppress(OSError):
                 report(problem, as_json=False)
-        # Now the flush at exit must not fail.
-        for number in (1, 2):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
         return status
 
 
@@ -2355,7 +2353,13 @@ def start() -> NoReturn:
     for number in SIGNALS:
         if signal.getsignal(number) == signal.SIG_DFL and sys.argv[1:2] != ["serve"]:
             signal.signal(number, end)
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # or the flush at exit would fail, and make the status 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(status)
 
 
 if __name__ == "__main__":

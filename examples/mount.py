@@ -126,7 +126,7 @@ class WsgiExchange(Exchange):
 
 def wsgi(endpoint: Any) -> Callable[..., Iterator[bytes]]:
     """Make a WSGI application of an endpoint."""
-    if not isinstance(endpoint, mcp_ref.Endpoint):
+    if not hasattr(endpoint, "serve"):
         raise TypeError("expected an endpoint, as in wsgi(Endpoint(server))")
     served[endpoint] = None
 

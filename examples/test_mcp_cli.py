@@ -151,6 +151,9 @@ def test_the_command_line_ends_its_server_when_it_is_ended(
         ("--help", 1, "unread", 0),
         ("list nothing.py --json", 1, "unread", 2),
         ("list nothing.py", 2, "unread", 2),
+        ("serve nothing.py", 2, "unread", 2),
+        ("nonsense", 2, "full", 2),
+        ("list examples/course/01_hello_server.py", 1, "full", 3),
         ("--help", 1, "full", 3),
     ],
 )
@@ -164,6 +167,7 @@ def test_the_command_line_has_a_status_without_a_stream(words, stream, end, stat
     program = [*COMMAND, *words.split()]
     found = subprocess.run(
         ["sh", "-c", f'exec "$@" {stream}>{target}', "sh", *program],
+        cwd=HERE,
         stdin=unread,
         stdout=-1,
         stderr=-1,
@@ -991,7 +995,7 @@ def test_no_tool_takes_long_to_show(run, tool):
         name = tool.get("name", "t")
         assert run("call", site.url, name, "--help")[0] == 0
         assert run("call", site.url, "tt", "a=1")[0] == 2
-    assert cli.time.process_time() - start < PATIENCE / 8
+    assert cli.time.process_time() - start < PATIENCE / 2
 
 
 AN_X = {"type": "text", "text": "x"}
