@@ -11,7 +11,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -424,6 +423,7 @@ def on_streams(function, *streams):
     """Call a function with other standard streams."""
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
+        stream.close()
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     function()
 
@@ -432,14 +432,11 @@ class Forked:
     """What Popen() makes, of a process that calls a function. It is forked, and has
     imported all: that takes a tenth of the time. On POSIX only."""
 
-    one_at_a_time = threading.Lock()
-
     def __init__(self, function, encoding=None):
         pipes = [FORKS.Pipe(False) for _ in range(3)]
         ours = [pipe[number == 0] for number, pipe in enumerate(pipes)]
         theirs = [pipe[number > 0] for number, pipe in enumerate(pipes)]
-        with self.one_at_a_time:
-            self.process = start_forked(on_streams, function, *theirs)
+        self.process = start_forked(on_streams, function, *theirs)
         self.pid, self.kill = self.process.pid, self.process.kill
         self.terminate = self.process.terminate
         kind, buffering = ("", 1) if encoding else ("b", -1)

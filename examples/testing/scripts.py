@@ -105,10 +105,10 @@ import textwrap
 import threading
 import time
 import typing
+import warnings
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import pytest
 from testing import revisions
@@ -1324,13 +1324,18 @@ FORKS: Any = multiprocessing.get_context("forkserver" if POSIX else "spawn")
 PRELOADED = {__name__: None}  # and the modules of scripts that it serves
 
 
+ONE_FORK_AT_A_TIME = threading.Lock()
+
+
 def start_forked(function, *arguments):
-    """Call a function in a process of its own; return the process."""
+    """Call a function in a process of its own; return the process. Its environment is
+    that of the first one."""
     process = FORKS.Process(target=function, args=arguments, daemon=True)
-    if POSIX:
-        FORKS.set_forkserver_preload(list(PRELOADED))
-    # The process that forks does not get our `sys.path` otherwise.
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
+    with ONE_FORK_AT_A_TIME, pytest.MonkeyPatch.context() as patch:
+        if POSIX:
+            FORKS.set_forkserver_preload(list(PRELOADED))
+        # The process that forks does not get our `sys.path` otherwise.
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         process.start()
     return process
 
@@ -1363,6 +1368,7 @@ def play_command(words: list[str], cwd: str, folder: str):
     sys.stderr = open(2, "w", 1, encoding="utf-8", closefd=False)
     sys.argv[1:] = words
     os.chdir(cwd)
+    warnings.simplefilter("error")
     cli.start()
 
 
