@@ -5843,13 +5843,13 @@ def http_date(seconds: int) -> str:
 class HttpServer:
     """The connections of an endpoint on a port.
 
-        steps        of each socket: what its connection does, until when, and the bytes
-                     of an answer that are left to send
+        steps        of each socket: what it does, until when, and the bytes left to
+                     send
         patience     seconds that close() leaves running requests
         stopped      true once serve_forever() must return; a signal handler may set it
 
     `lock` guards `steps`; nothing waits under it. A connection that has lost its place
-    gets an OSError at its next step(), which is for the thread that reads or writes.
+    gets an OSError at its next step().
     """
 
     def __init__(self, endpoint: Endpoint, host: str, port: int) -> None:
@@ -5888,8 +5888,9 @@ class HttpServer:
         try:
             with self._accepting:
                 sock, address = self.socket.accept()
-        except OSError:  # none has come, or no descriptor is left
-            time.sleep(BLINK_SECONDS)
+        except OSError as problem:
+            if problem.errno:  # no descriptor is left
+                time.sleep(BLINK_SECONDS)
             return
         # On Windows, hang_up() does not end a send that waits.
         seconds = max(SEND_SECONDS, BODY_SECONDS)
