@@ -501,7 +501,7 @@ class Request:
         self.over = Event()
         self.inbox: Any = deque()
         # Free while the inbox may have something new. After a signal handler has called
-        # cancel(), a queue may hang (CPython 3.9 to 3.13).
+        # cancel(), a queue may hang.
         self._news = Lock()
 
         # ---- over HTTP only
@@ -593,7 +593,7 @@ class Transport:
         """[legacy] Let the server send messages that belong to no request."""
 
     def say(self, line: str) -> None:
-        """Print a line for the user on stderr, without control sequences."""
+        """Print a line on stderr, without control sequences."""
         print(printable(line), file=sys.stderr)
 
     def _receive(self, *arguments: Any) -> None:
@@ -604,7 +604,7 @@ class Transport:
             self.say(repr(problem))
 
     def _run(self, name: str, request: Request, work: Any) -> None:
-        """Do a request's work on a new thread; an exception settles the request."""
+        """Do a request's work on a thread; an exception settles it."""
 
         def run() -> None:
             try:
@@ -713,7 +713,7 @@ class StdioTransport(Transport):
         self.cwd = cwd
         self.env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self.env.update(env or {})
-        self.lock = Lock()
+        self.lock = RLock()
 
     def start(self) -> None:
         import shutil
@@ -747,7 +747,7 @@ class StdioTransport(Transport):
         _thread("mcp-watch", self._watch, process)
         _thread("mcp-stderr", self._forward, process)
         _thread("mcp-read", self._read, process)
-        _thread("mcp-write", self._write, process)
+        _thread("mcp-write", self._write, process, self.outgoing)
 
     def send(self, message: Message, request: Request) -> None:
         self.unsent[request.id] = encode(message)
@@ -755,10 +755,10 @@ class StdioTransport(Transport):
         if not self.up:  # if it dies after this, lost() finds the request
             raise self.loss
 
-    def _write(self, process: Any) -> None:
+    def _write(self, process: Any, outgoing: Any) -> None:
         """Write lines; a slow server can block this thread."""
         with suppress(OSError), process.stdin as pipe:
-            for ident in iter(self.outgoing.get, None):
+            for ident in iter(outgoing.get, None):
                 pipe.write(self.unsent.pop(ident, b""))
                 pipe.flush()
                 self.wrote = True
@@ -789,7 +789,7 @@ class StdioTransport(Transport):
     def _watch(self, process: Any) -> None:
         """Wait for the server to exit."""
         process.wait()
-        _kill(process, "SIGKILL")  # child processes that it left running
+        _kill(process, "SIGKILL")  # its children
         self.exited.set()
         self._lose(process)
 
@@ -1088,7 +1088,7 @@ class HttpTransport(Transport):
         if cacert:
             import ssl
 
-            os.stat(cacert)  # its error names the file, that of ssl does not
+            os.stat(cacert)  # its error names the file
             self.tls = ssl.create_default_context(cafile=cacert)
         self.only_sse = sse
         self.authorize = authorize

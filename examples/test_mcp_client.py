@@ -2483,6 +2483,39 @@ def test_a_server_that_is_gone_does_not_lose_the_next_one(monkeypatch):
         assert one.transport.up
 
 
+def test_the_writer_of_a_server_that_is_gone_takes_no_message_of_the_next_one(
+    monkeypatch, tmp_path
+):
+    gate, writers, made = threading.Event(), [], []
+
+    class Noted(client.Client):
+        def __init__(self, *target, **options):
+            made.append(self)
+            super().__init__(*target, **options)
+
+    class Late(threading.Thread):
+        def run(self):
+            if self.name == "mcp-write":
+                writers.append(self)
+                if len(writers) == 1:
+                    gate.wait(PATIENCE)
+                else:
+                    gate.set()
+                    writers[0].join(0.05)
+            super().run()
+
+    monkeypatch.setattr(client, "Thread", Late)
+    once = "import os\nif not os.path.exists('flag'): open('flag', 'w'); os._exit(3)\n"
+    serve = "import mcp_ref; mcp_ref.Server('s').run([])"
+    words = [sys.executable, "-c", once + serve]
+    path = {"PYTHONPATH": str(MCP_REF.parent)}
+    with pytest.raises(client.Disconnected, match="exit status 3"):
+        Noted(words, env=path, cwd=str(tmp_path))
+    with made[0] as one:
+        one.open()
+        assert one.version == NEWEST and len(writers) == 2
+
+
 # ---- headers, URLs and proxies
 
 
@@ -2665,7 +2698,7 @@ def test_a_form_with_many_choices_is_checked_fast(word, more):
     with client.connect(fixture(Stage()), elicit=lambda params: {}) as one:
         began = time.process_time()
         assert one.answer(question)["action"] == "accept"
-        assert time.process_time() - began < 2  # it was more than 25
+        assert time.process_time() - began < 4  # it was more
 
 
 class Refused(mcp.HttpError):
