@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# mcp_ref.py 2.0.0.dev: the Model Context Protocol in one file.
+# mcp_ref.py 2.0.0: the Model Context Protocol in one file.
 # Changes, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
@@ -102,7 +102,7 @@ from math import inf
 from operator import ge, gt, le, lt
 from typing import Any, Union, get_args, get_origin, get_type_hints, overload
 
-__version__ = "2.0.0.dev"
+__version__ = "2.0.0"
 __all__ = """
     ASK_SECONDS BLINK_SECONDS DIFFERENCES ERRORS FEATURES FILE_SECONDS HEADER_MISMATCH
     INTERNAL_ERROR INVALID_PARAMS INVALID_REQUEST LEAVE_SECONDS LISTS LOG_LEVELS

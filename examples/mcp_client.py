@@ -1,4 +1,4 @@
-# mcp_client.py 2.0.0.dev: an MCP client in one file, on mcp_ref.py.
+# mcp_client.py 2.0.0: an MCP client in one file, on mcp_ref.py.
 # Changes, and the SHA-256 of each release: .github/CHANGELOG.md.
 # SPDX-License-Identifier: MIT
 # Copyright (c) 2026 the mcp_ref authors
@@ -111,7 +111,7 @@ from mcp_ref import (
     versions,
 )
 
-__version__ = "2.0.0.dev"
+__version__ = "2.0.0"
 __all__ = """
     CALL_SECONDS CLOSE_STEP_SECONDS COURTESY_SECONDS IDLE_SECONDS LOGIN_SECONDS
     LONGEST_SECONDS MAX_CHANGE MAX_COOKIE_BYTES MAX_FIELDS MAX_IDLE MAX_LAST_TEXT
