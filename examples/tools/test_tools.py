@@ -831,11 +831,16 @@ def test_what_belongs_to_another_run_does_not_pass(capsysbinary):
     assert server(second, **acknowledged) == [acknowledged]
 
 
+def patient_reload(seconds: float) -> list[str]:
+    """Return the options of Python that start reload.py with another patience."""
+    program = "import os, reload, sys\n"
+    program += f"reload.STEP_SECONDS = {seconds}\nos._exit(reload.main(sys.argv[1:]))"
+    return ["-W", "ignore", "-c", program]  # it closes nothing at its end
+
+
 def test_reload_ends_with_its_input(tmp_path):
     (tmp_path / "s.py").write_text("import sys; print(sys.stdin.read()); sys.exit(7)")
-    program = "import os, reload, sys\n"
-    program += f"reload.STEP_SECONDS = {PATIENCE}\nos._exit(reload.main(sys.argv[1:]))"
-    start = ["-W", "ignore", "-c", program]  # it closes nothing at its end
+    start = patient_reload(PATIENCE)
     words = [*start, *PYTHON, str(tmp_path / "s.py")]
     done = command(*words, text="{}\n", path=TOOLS)
     assert (done.returncode, done.stdout, done.stderr) == (7, "{}\n\n", "")
@@ -849,9 +854,7 @@ def test_what_a_server_says_after_sigterm_reaches_the_host(tmp_path):
     text = f"import signal, sys\nsignal.signal(signal.SIGTERM, {late})\n"
     (tmp_path / "s.py").write_text(text + "print('{}', flush=True)\nsignal.pause()")
     # Its input ends when it is ready.
-    program = "import os, reload, sys\nreload.STEP_SECONDS = 1\n"
-    program += "os._exit(reload.main(sys.argv[1:]))"
-    words = [*PYTHON, "-W", "ignore", "-c", program, *PYTHON, str(tmp_path / "s.py")]
+    words = [*PYTHON, *patient_reload(1), *PYTHON, str(tmp_path / "s.py")]
     environ = {**os.environ, "PYTHONPATH": str(TOOLS)}
     with subprocess.Popen(words, stdin=-1, stdout=-1, env=environ) as process:
         assert process.stdout.readline() == b"{}\n"
